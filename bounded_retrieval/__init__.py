@@ -1,0 +1,86 @@
+"""Bounded retrieval: a finite, inspectable controller above an application's retrievers.
+
+Names are loaded on first use, so that importing the package costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bounded_retrieval.contracts.budget import Budget, Usage
+    from bounded_retrieval.contracts.candidate import Candidate
+    from bounded_retrieval.contracts.packet import EvidenceItem, EvidencePacket
+    from bounded_retrieval.contracts.request import RetrievalRequest
+    from bounded_retrieval.contracts.settings import BoundedContext
+    from bounded_retrieval.contracts.stop import StopReason
+    from bounded_retrieval.contracts.trace import DecisionTrace
+    from bounded_retrieval.errors import BoundedRetrievalError, RetrievalFailedError
+    from bounded_retrieval.graph.as_node import as_node
+    from bounded_retrieval.graph.bounded import create_bounded_retrieval
+    from bounded_retrieval.integrations.langchain import BoundedRetriever, create_retrieval_tool
+    from bounded_retrieval.policies.coverage import TermCoverage
+    from bounded_retrieval.retrievers.bm25 import BM25Searcher
+    from bounded_retrieval.retrievers.chroma import ChromaSearcher
+    from bounded_retrieval.retrievers.store import build_index, open_index
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "BM25Searcher": "retrievers.bm25",
+    "BoundedContext": "contracts.settings",
+    "BoundedRetrievalError": "errors",
+    "BoundedRetriever": "integrations.langchain",
+    "Budget": "contracts.budget",
+    "Candidate": "contracts.candidate",
+    "ChromaSearcher": "retrievers.chroma",
+    "DecisionTrace": "contracts.trace",
+    "EvidenceItem": "contracts.packet",
+    "EvidencePacket": "contracts.packet",
+    "RetrievalFailedError": "errors",
+    "RetrievalRequest": "contracts.request",
+    "StopReason": "contracts.stop",
+    "TermCoverage": "policies.coverage",
+    "Usage": "contracts.budget",
+    "as_node": "graph.as_node",
+    "build_index": "retrievers.store",
+    "create_bounded_retrieval": "graph.bounded",
+    "create_retrieval_tool": "integrations.langchain",
+    "open_index": "retrievers.store",
+}
+
+__all__ = [
+    "BM25Searcher",
+    "BoundedContext",
+    "BoundedRetrievalError",
+    "BoundedRetriever",
+    "Budget",
+    "Candidate",
+    "ChromaSearcher",
+    "DecisionTrace",
+    "EvidenceItem",
+    "EvidencePacket",
+    "RetrievalFailedError",
+    "RetrievalRequest",
+    "StopReason",
+    "TermCoverage",
+    "Usage",
+    "as_node",
+    "build_index",
+    "create_bounded_retrieval",
+    "create_retrieval_tool",
+    "open_index",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,156 @@
+"""Command line: arguments and calls only."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bounded_retrieval.errors import BoundedRetrievalError, RequestError
+
+EXIT_DONE = 0
+EXIT_UNEXPECTED = 1
+EXIT_USAGE = 2
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code: 0 done, 2 bad usage or input, 1 unexpected."""
+    _use_utf8()
+    arguments = _parser().parse_args(argv)
+    try:
+        return int(arguments.run(arguments))
+    except BoundedRetrievalError as error:
+        return _complain(str(error), EXIT_USAGE)
+    except KeyboardInterrupt:
+        return _complain("interrupted; nothing that was on disk is lost", EXIT_UNEXPECTED)
+    except BrokenPipeError:
+        # The reader of our output went away (for example `| head`); that is its right.
+        sys.stderr.close()
+        return EXIT_DONE
+    except OSError as error:
+        return _complain(f"{error.filename or 'file system'}: {error.strerror or error}", EXIT_UNEXPECTED)
+
+
+def _parser() -> argparse.ArgumentParser:
+    from bounded_retrieval import __version__
+
+    parser = argparse.ArgumentParser(
+        prog="bounded-retrieval", description="Bounded, inspectable retrieval over your own documents."
+    )
+    parser.add_argument("--version", action="version", version=f"bounded-retrieval {__version__}")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    _add_index(commands)
+    _add_ask(commands)
+    _add_demo(commands)
+    return parser
+
+
+def _add_index(commands: Any) -> None:
+    index = commands.add_parser(
+        "index", help="index files or folders", description="Index .jsonl, .md, .txt, .html and .pdf files or folders."
+    )
+    index.add_argument("paths", nargs="+", type=Path, metavar="PATH")
+    index.add_argument("--to", required=True, type=Path, metavar="DIR", help="index directory; safe to run again")
+    index.add_argument("--chunk-chars", type=int, default=900, metavar="N", help="longest unit (default 900)")
+    index.add_argument("--embedding", default="minilm", metavar="NAME", help="minilm (default) or wordllama")
+    index.set_defaults(run=_run_index)
+
+
+def _add_ask(commands: Any) -> None:
+    ask = commands.add_parser("ask", help="ask an index", description="One bounded retrieval run over an index.")
+    ask.add_argument("query")
+    ask.add_argument("--index", required=True, type=Path, metavar="DIR")
+    ask.add_argument("--policy", metavar="P", help="adaptive, always_continue, fixed_lexical or fixed_dense")
+    ask.add_argument("--threshold", metavar="T", help="coverage at which the adaptive policy stops, 0 to 1")
+    ask.add_argument(
+        "--limit", action="append", default=[], metavar="NAME=N", help="lower a limit, as in --limit max_rows=4"
+    )
+    ask.add_argument("--json", action="store_true", help="print the packet as JSON and nothing else")
+    ask.add_argument("--trace", action="store_true", help="show the decision trace too")
+    ask.set_defaults(run=_run_ask)
+
+
+def _add_demo(commands: Any) -> None:
+    demo = commands.add_parser(
+        "demo", help="see it work", description="Runs over the shipped collection, or over yours."
+    )
+    demo.add_argument("folder", nargs="?", type=Path, metavar="PATH", help="files or folder to run over instead")
+    demo.add_argument("--ask", action="append", default=[], metavar="QUERY", help="your own requests, repeatable")
+    demo.set_defaults(run=_run_demo)
+
+
+def _run_index(arguments: argparse.Namespace) -> int:
+    from bounded_retrieval.console import IndexingDisplay
+    from bounded_retrieval.ingest import read_documents
+    from bounded_retrieval.retrievers.embeddings import load_embedding
+    from bounded_retrieval.retrievers.store import build_index
+
+    embedding = load_embedding(arguments.embedding)
+    with IndexingDisplay() as display:
+        documents = read_documents(arguments.paths, chunk_chars=arguments.chunk_chars, on_skip=display.skip)
+        report = build_index(documents, arguments.to, embedding=embedding, progress=display.progress)
+    display.summarise(report, arguments.to)
+    return EXIT_DONE
+
+
+def _run_ask(arguments: argparse.Namespace) -> int:
+    from bounded_retrieval.asking import ask_index
+    from bounded_retrieval.console import make_console, render_packet, render_trace
+
+    request = {
+        "policy": arguments.policy,
+        "threshold": _number(arguments.threshold, "threshold"),
+        "budget": dict(_limit(text) for text in arguments.limit) or None,
+    }
+    answer = ask_index(arguments.query, arguments.index, {k: v for k, v in request.items() if v is not None})
+    if arguments.json:
+        trace = {"trace": answer.trace.model_dump(mode="json")} if arguments.trace else {}
+        print(json.dumps({**answer.packet.model_dump(mode="json"), **trace}, ensure_ascii=False, indent=2))  # noqa: T201
+    else:
+        console = make_console()
+        console.print(render_packet(arguments.query, answer.packet))
+        if arguments.trace:
+            console.print(render_trace(answer.trace))
+    return EXIT_DONE if answer.error is None else _complain(f"a search failed: {answer.error}", EXIT_UNEXPECTED)
+
+
+def _run_demo(arguments: argparse.Namespace) -> int:
+    from bounded_retrieval.demo import run_demo
+
+    run_demo(arguments.folder, arguments.ask)
+    return EXIT_DONE
+
+
+def _limit(text: str) -> tuple[str, int]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise RequestError(f"--limit: expected NAME=N, as in max_rows=4 (got {text!r})")
+    try:
+        return name.strip(), int(value)
+    except ValueError:
+        raise RequestError(f"--limit {name}: expected a whole number (got {value!r})") from None
+
+
+def _number(text: str | None, name: str) -> float | None:
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        raise RequestError(f"--{name}: expected a number (got {text!r})") from None
+
+
+def _complain(message: str, code: int) -> int:
+    from bounded_retrieval.console import render_error
+
+    print(render_error(message), file=sys.stderr)  # noqa: T201
+    return code
+
+
+def _use_utf8() -> None:
+    # Evidence may hold any character; a terminal set to another encoding must not end the program.
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(encoding="utf-8", errors="replace")

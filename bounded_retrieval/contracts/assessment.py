@@ -1,0 +1,79 @@
+"""Facts about returned units (`Observation`) and the inference drawn from them (`CoverageAssessment`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from bounded_retrieval.contracts.candidate import Candidate, Unit
+
+
+class QueryTerms(BaseModel):
+    """What of a query is looked for: retained terms in order, and the exact identifiers among them (folded)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    terms: tuple[str, ...]
+    identifiers: tuple[str, ...]
+
+
+class Observation(BaseModel):
+    """Facts about one returned unit, before anything is inferred from them.
+
+    Attributes:
+        matched_terms: retained query terms that the unit's title or text holds, in query order.
+        matched_identifiers: query identifiers that it holds exactly (after NFKC, case and dash folding).
+        chars: characters of its text.
+        fits: whether it could fit ``max_chars`` alone.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    unit_id: str
+    matched_terms: tuple[str, ...]
+    matched_identifiers: tuple[str, ...]
+    chars: int
+    fits: bool
+
+
+class CoverageAssessment(BaseModel):
+    """What an assessor infers from the observations.
+
+    Attributes:
+        coverage: 0 to 1; what is compared with the threshold.
+        missing_terms: retained terms, then identifiers, that no returned unit that fits holds.
+        sufficient: whether the declared test passed. It says nothing about the evidence being correct.
+        best_unit_id: the unit that ``coverage`` was taken from, where there is one.
+        reasons: why, in words that a person can check against the observations.
+        assessor, settings: the assessor's name and everything it was set to.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    coverage: float = Field(ge=0, le=1, allow_inf_nan=False)
+    threshold: float = Field(ge=0, le=1, allow_inf_nan=False)
+    missing_terms: tuple[str, ...]
+    sufficient: bool
+    best_unit_id: str | None = None
+    reasons: tuple[str, ...] = ()
+    assessor: str
+    settings: dict[str, Any] = Field(default_factory=dict)
+
+
+class AssessmentInput(BaseModel):
+    """All that an assessor may see. There is no field through which a judgement could arrive.
+
+    ``observations`` are in the order in which units were first seen; ``units`` and ``candidates`` are the
+    same units' texts and the rows that brought them.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    query: str
+    query_terms: QueryTerms
+    observations: tuple[Observation, ...]
+    candidates: tuple[Candidate, ...]
+    units: Mapping[str, Unit]
+    threshold: float

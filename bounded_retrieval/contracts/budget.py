@@ -1,0 +1,64 @@
+"""What a run may spend (`Budget`) and what it has spent (`Usage`), kept as two types on purpose."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+MAX_ITERATIONS = 2
+"""Controller iterations (one search and its assessment) in one run. No parameter raises it."""
+
+DEFAULT_FIRST_HOP_ROWS = 3
+"""Rows the lexical call asks for unless told otherwise; the dense call asks for the rest of ``max_rows``."""
+
+
+class Budget(BaseModel):
+    """Limits of one run. Every limit is hard and checked before spending; 0 forbids the thing counted.
+
+    A builder's budget is a ceiling: a request or a runtime context may lower its limits, never raise them.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    max_calls: Annotated[int, Field(ge=0, le=2, description="logical retrieval calls, failed ones too")] = 2
+    max_iterations: Annotated[int, Field(ge=0, le=MAX_ITERATIONS, description="controller iterations")] = MAX_ITERATIONS
+    max_rows: Annotated[int, Field(ge=0, le=200, description="candidate rows returned, duplicates too")] = 6
+    max_reads: Annotated[int, Field(ge=0, le=200, description="distinct units materialised for inspection")] = 6
+    max_units: Annotated[int, Field(ge=0, le=50, description="whole units in the packet")] = 4
+    max_chars: Annotated[int, Field(ge=0, le=200_000, description="packet characters, separators included")] = 4000
+    deadline_ms: Annotated[
+        int | None,
+        Field(ge=0, le=600_000, description="running time in milliseconds, checked before and after each call"),
+    ] = None
+
+
+class Usage(BaseModel):
+    """What one run has spent.
+
+    ``calls`` counts failed calls too; ``dense_calls`` is the part of it that went to the dense channel;
+    ``scored_units`` counts observed units whose score was looked up.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    calls: int = 0
+    dense_calls: int = 0
+    iterations: int = 0
+    rows: int = 0
+    reads: int = 0
+    scored_units: int = 0
+    units: int = 0
+    chars: int = 0
+
+
+def remaining(limits: Budget, usage: Usage) -> dict[str, int]:
+    """What is left of each counted limit, never below 0. The deadline is a clock value and not part of it."""
+    return {
+        "calls": max(0, limits.max_calls - usage.calls),
+        "iterations": max(0, limits.max_iterations - usage.iterations),
+        "rows": max(0, limits.max_rows - usage.rows),
+        "reads": max(0, limits.max_reads - usage.reads),
+        "units": max(0, limits.max_units - usage.units),
+        "chars": max(0, limits.max_chars - usage.chars),
+    }

@@ -1,0 +1,83 @@
+"""What searchers return (`Candidate`) and what the controller reads (`Unit`)."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, Literal
+
+from langchain_core.documents import Document
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from bounded_retrieval.contracts.normalise import clean_metadata, clean_text, content_id, fingerprint
+
+Channel = Literal["lexical", "dense"]
+
+
+class Candidate(BaseModel):
+    """One row that a searcher returned. It is unverified until the recheck.
+
+    Attributes:
+        unit_id: the unit's stable id.
+        channel: which channel returned it.
+        rank: position in that channel's answer, from 1.
+        score: the channel's raw score (finite), or none where it has none; a non-finite one becomes none.
+        unit: the unit itself, where the searcher already holds it.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    unit_id: Annotated[str, Field(min_length=1)]
+    channel: Channel
+    rank: Annotated[int, Field(ge=1)]
+    score: float | None = None
+    unit: Document | None = None
+
+    @field_validator("score", mode="before")
+    @classmethod
+    def _finite_or_none(cls, score: Any) -> float | None:
+        if score is None:
+            return None
+        number = float(score)
+        return number if math.isfinite(number) else None
+
+
+class Unit(BaseModel):
+    """A unit of text as the controller holds it: JSON-native, cleaned, with the fingerprint of its text.
+
+    ``title`` is the document's ``title`` metadata and is not repeated in ``metadata``; ``metadata_converted`` says
+    that some value had no JSON-native form and became a string.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    unit_id: str
+    fingerprint: str
+    title: str
+    text: str
+    metadata: dict[str, Any]
+    metadata_converted: bool = False
+
+    @classmethod
+    def from_document(cls, document: Document, unit_id: str | None = None) -> Unit:
+        """Copy a LangChain document; without any id the unit takes a stable one from its text."""
+        text = clean_text(document.page_content)
+        metadata, converted = clean_metadata(document.metadata)
+        title = metadata.pop("title", None)
+        return cls(
+            unit_id=clean_text(str(unit_id or document.id or content_id(text))),
+            fingerprint=fingerprint(text),
+            title="" if title is None else str(title),
+            text=text,
+            metadata=metadata,
+            metadata_converted=converted,
+        )
+
+    def to_document(self) -> Document:
+        """The unit as a LangChain document, its title back in the metadata."""
+        metadata = {"title": self.title, **self.metadata} if self.title else dict(self.metadata)
+        return Document(id=self.unit_id, page_content=self.text, metadata=metadata)
+
+
+def searchable_text(title: str, text: str) -> str:
+    """What both channels index and what coverage is measured on: the title, a line break, the text."""
+    return f"{title}\n{text}" if title else text

@@ -1,0 +1,128 @@
+"""The metadata filter language that every searcher understands.
+
+A filter is a mapping. A plain value means equality; several keys mean *and*::
+
+    {"device": "HX-200"}
+    {"device": {"$in": ["HX-200", "HX-210"]}, "revised": {"$gte": "2026-01-01"}}
+    {"$or": [{"kind": "note"}, {"$not": {"device": "HX-200"}}]}
+
+Operators: ``$eq $ne $in $nin $gt $gte $lt $lte`` on a field, ``$and $or $not`` on filters. A unit without the
+field matches only ``$ne``, ``$nin`` and negations. Values of different types never compare equal or ordered
+(``True`` is not ``1``); a list-valued field matches ``$eq`` or ``$in`` when any of its elements does.
+"""
+
+from __future__ import annotations
+
+import json
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from bounded_retrieval.errors import RequestError
+
+Filter = Mapping[str, Any]
+Metadata = Mapping[str, Any]
+Predicate = Callable[[Metadata], bool]
+
+MAX_FILTER_DEPTH = 16
+
+_ORDERINGS: dict[str, Callable[[Any, Any], bool]] = {
+    "$gt": operator.gt,
+    "$gte": operator.ge,
+    "$lt": operator.lt,
+    "$lte": operator.le,
+}
+
+
+def compile_filter(filter: Filter | None) -> Predicate:
+    """Turn a filter into a predicate over one unit's metadata.
+
+    Raises:
+        RequestError: names the operator, field or value that is not part of the language.
+    """
+    return _compile(filter or {}, 1)
+
+
+def filter_key(filter: Filter) -> str:
+    """Canonical text of a filter, equal for equal filters; usable as a cache key."""
+    return json.dumps(filter, sort_keys=True, default=str)
+
+
+def _compile(filter: Any, depth: int) -> Predicate:
+    if not isinstance(filter, Mapping):
+        raise RequestError(f"filter: expected a mapping (got {type(filter).__name__})")
+    if depth > MAX_FILTER_DEPTH:
+        raise RequestError(f"filter: nested deeper than {MAX_FILTER_DEPTH} levels")
+    parts = [_compile_entry(key, value, depth) for key, value in filter.items()]
+    if len(parts) == 1:
+        return parts[0]
+    return lambda metadata: all(part(metadata) for part in parts)
+
+
+def _compile_entry(key: Any, value: Any, depth: int) -> Predicate:
+    if key in ("$and", "$or"):
+        if isinstance(value, (str, bytes)) or not isinstance(value, Sequence) or not value:
+            raise RequestError(f"filter: {key} takes a non-empty list of filters (got {value!r})")
+        parts = [_compile(part, depth + 1) for part in value]
+        gather = all if key == "$and" else any
+        return lambda metadata: gather(part(metadata) for part in parts)
+    if key == "$not":
+        inner = _compile(value, depth + 1)
+        return lambda metadata: not inner(metadata)
+    if not isinstance(key, str) or key.startswith("$"):
+        raise RequestError(f"filter: unknown operator {key!r}")
+    return _compile_field(key, value)
+
+
+def _compile_field(field: str, condition: Any) -> Predicate:
+    if not isinstance(condition, Mapping):
+        return _compile_test(field, "$eq", condition)
+    if not condition:
+        raise RequestError(f"filter: field {field!r} has no condition")
+    tests = [_compile_test(field, name, value) for name, value in condition.items()]
+    return lambda metadata: all(test(metadata) for test in tests)
+
+
+def _compile_test(field: str, name: str, value: Any) -> Predicate:
+    if name in ("$in", "$nin"):
+        if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
+            raise RequestError(f"filter: {name} on {field!r} takes a list (got {value!r})")
+        wanted = [_check_scalar(field, item) for item in value]
+    elif name in ("$eq", "$ne"):
+        wanted = [_check_scalar(field, value)]
+    elif name in _ORDERINGS:
+        return _ordering(field, _ORDERINGS[name], _check_scalar(field, value))
+    else:
+        raise RequestError(f"filter: unknown operator {name!r} on {field!r}")
+    negated = name in ("$ne", "$nin")
+    return lambda metadata: _holds_any(metadata.get(field), wanted) is not negated
+
+
+def _ordering(field: str, compare: Callable[[Any, Any], bool], bound: Any) -> Predicate:
+    if isinstance(bound, bool) or bound is None:
+        raise RequestError(f"filter: {field!r} cannot be ordered against {bound!r}")
+
+    def test(metadata: Metadata) -> bool:
+        value = metadata.get(field)
+        return _same_kind(value, bound) and compare(value, bound)
+
+    return test
+
+
+def _check_scalar(field: str, value: Any) -> Any:
+    if isinstance(value, (str, bool, int, float)):
+        return value
+    raise RequestError(f"filter: {field!r} is compared with a {type(value).__name__}; use text, a number or a boolean")
+
+
+def _holds_any(held: Any, wanted: list[Any]) -> bool:
+    values = held if isinstance(held, list) else [held]
+    return any(_same_kind(value, item) and value == item for value in values for item in wanted)
+
+
+def _same_kind(left: Any, right: Any) -> bool:
+    if isinstance(left, bool) or isinstance(right, bool):
+        return isinstance(left, bool) and isinstance(right, bool)
+    if isinstance(left, (int, float)):
+        return isinstance(right, (int, float))
+    return isinstance(left, str) and isinstance(right, str)

@@ -1,0 +1,83 @@
+"""Bring foreign text and metadata into the JSON-native form that state, checkpoints and packets hold."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+MAX_JSON_INT = 2**63 - 1
+MIN_JSON_INT = -(2**63)
+MAX_METADATA_DEPTH = 8
+MAX_DECIMAL_BITS = 4096
+"""Integers above this are written in hexadecimal: beyond 4,300 digits Python refuses to write decimals."""
+
+# NUL cannot be stored by PostgreSQL and lone surrogates cannot be encoded as UTF-8.
+_UNSTORABLE = re.compile(r"[\x00\ud800-\udfff]")
+
+
+def clean_text(text: str) -> str:
+    """Replace NUL and lone surrogates by U+FFFD; every other character is kept."""
+    return _UNSTORABLE.sub("�", text)
+
+
+def fingerprint(text: str) -> str:
+    """Identity of a text: the first 32 hexadecimal digits of the SHA-256 of its UTF-8 bytes."""
+    return hashlib.sha256(clean_text(text).encode()).hexdigest()[:32]
+
+
+def content_id(text: str) -> str:
+    """Stable unit id for a document that brings none: ``sha256:`` and the text's fingerprint."""
+    return f"sha256:{fingerprint(text)}"
+
+
+def clean_metadata(metadata: Mapping[Any, Any]) -> tuple[dict[str, Any], bool]:
+    """Copy metadata into JSON-native values.
+
+    numpy scalars become Python ones, dates become ISO 8601 strings, integers beyond 64 bits, non-finite
+    floats and values of any other type become ``str``. The argument is never changed.
+
+    Returns:
+        The copy, and whether any value had to be turned into a string (the caller notes it).
+    """
+    changed: list[str] = []
+    cleaned = {clean_text(str(key)): _clean_value(value, changed, 1) for key, value in metadata.items()}
+    return cleaned, bool(changed)
+
+
+def _clean_value(value: Any, changed: list[str], depth: int) -> Any:
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return clean_text(str(value))
+    if isinstance(value, int):
+        return int(value) if MIN_JSON_INT <= value <= MAX_JSON_INT else _as_text(value, changed)
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else _as_text(value, changed)
+    if isinstance(value, (dt.date, dt.time)):
+        return value.isoformat()
+    return _clean_other(value, changed, depth)
+
+
+def _clean_other(value: Any, changed: list[str], depth: int) -> Any:
+    if depth < MAX_METADATA_DEPTH:
+        if isinstance(value, Mapping):
+            return {clean_text(str(k)): _clean_value(v, changed, depth + 1) for k, v in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [_clean_value(item, changed, depth + 1) for item in value]
+    # numpy scalars (and 0-d arrays) convert themselves; larger arrays have a size above one.
+    if hasattr(value, "item") and getattr(value, "size", 1) == 1:
+        return (
+            _clean_value(value.item(), changed, depth + 1) if depth < MAX_METADATA_DEPTH else _as_text(value, changed)
+        )
+    return _as_text(value, changed)
+
+
+def _as_text(value: Any, changed: list[str]) -> str:
+    changed.append(type(value).__name__)
+    if isinstance(value, int) and value.bit_length() > MAX_DECIMAL_BITS:
+        return hex(value)
+    return clean_text(str(value))

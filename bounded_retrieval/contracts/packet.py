@@ -1,0 +1,123 @@
+"""The evidence packet: what a run found, why it ended and what it cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from langchain_core.documents import Document
+from pydantic import BaseModel, ConfigDict, Field
+
+from bounded_retrieval.contracts.budget import Budget, Usage
+from bounded_retrieval.contracts.candidate import Channel
+from bounded_retrieval.contracts.stop import StopReason
+
+SEPARATOR = "\n\n"
+"""Stands between the items of ``EvidencePacket.text``; its characters count."""
+
+METADATA_KEY = "bounded_retrieval"
+"""The one metadata key under which packet facts travel with a LangChain document."""
+
+Resolution = Literal["provisional", "unresolved"]
+
+
+class ChannelResult(BaseModel):
+    """Where one channel placed a unit: rank from 1 (duplicates removed) and raw score, where it has one."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    rank: Annotated[int, Field(ge=1)]
+    score: float | None
+
+
+class EvidenceItem(BaseModel):
+    """One whole unit that has passed the recheck.
+
+    Attributes:
+        channels: per channel that returned it, its rank and raw score there.
+        fused_score: what the items are ordered by.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    unit_id: str
+    fingerprint: str
+    title: str
+    text: str
+    metadata: dict[str, Any]
+    channels: dict[Channel, ChannelResult]
+    fused_score: float
+
+
+class PathStep(BaseModel):
+    """One followed relationship and the unit that is its source."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    subject: str
+    relation: str
+    object: str
+    source_unit: str
+
+
+class EvidencePacket(BaseModel):
+    """What one run hands over. An empty packet is a valid packet.
+
+    Attributes:
+        items: at most ``limits.max_units`` whole units, best first.
+        stop_reason: why the run ended, never more than that.
+        resolution: ``provisional`` when a declared test passed, else ``unresolved``.
+        path: the followed path; only for ``path_followed``.
+        missing_terms: query terms and identifiers that no packed unit holds.
+        limits, usage: what the run was allowed and what it spent.
+        notes: stable snake_case words on what else a reader should know.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    query_id: str
+    items: tuple[EvidenceItem, ...]
+    stop_reason: StopReason
+    resolution: Resolution
+    path: tuple[PathStep, ...] = ()
+    missing_terms: tuple[str, ...]
+    limits: Budget
+    usage: Usage
+    notes: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The items' texts joined by the declared separator; at most ``limits.max_chars`` characters."""
+        return SEPARATOR.join(item.text for item in self.items)
+
+    def to_documents(self) -> list[Document]:
+        """The items as LangChain documents; packet facts stand under ``metadata["bounded_retrieval"]``."""
+        return [self._to_document(position, item) for position, item in enumerate(self.items, 1)]
+
+    @classmethod
+    def from_result(cls, result: Mapping[str, Any]) -> EvidencePacket:
+        """Read the packet out of a graph's output.
+
+        Raises:
+            KeyError: the output has no ``packet`` (for example because ``output_keys`` left it out).
+        """
+        if "packet" not in result:
+            raise KeyError(f"packet: not in the graph's output, which has {sorted(result)}")
+        packet = result["packet"]
+        return packet if isinstance(packet, cls) else cls.model_validate(packet)
+
+    def _to_document(self, position: int, item: EvidenceItem) -> Document:
+        facts = {
+            "query_id": self.query_id,
+            "position": position,
+            "fingerprint": item.fingerprint,
+            "channels": {name: result.model_dump() for name, result in item.channels.items()},
+            "fused_score": item.fused_score,
+            "stop_reason": self.stop_reason.value,
+            "resolution": self.resolution,
+            "missing_terms": list(self.missing_terms),
+        }
+        title = {"title": item.title} if item.title else {}
+        return Document(
+            id=item.unit_id, page_content=item.text, metadata={**title, **item.metadata, METADATA_KEY: facts}
+        )

@@ -1,0 +1,86 @@
+"""Ports: what the controller asks of searchers, unit sources and assessors.
+
+Any method may be ``async def`` instead; under ``invoke`` an object that is async only gives an `AsyncOnlyError`.
+Adapters hold no per-request state. Optional methods are separate protocols, looked for by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+from langchain_core.documents import Document
+
+from bounded_retrieval.contracts.assessment import AssessmentInput, CoverageAssessment
+from bounded_retrieval.contracts.candidate import Candidate
+from bounded_retrieval.contracts.filters import Filter
+
+
+@runtime_checkable
+class Searcher(Protocol):
+    """Finds units for a query. Optional besides: ``asearch`` (same arguments, awaited)."""
+
+    def search(
+        self, query: str, k: int, filter: Filter | None = None
+    ) -> Sequence[Candidate] | Awaitable[Sequence[Candidate]]:
+        """Return at most ``k`` candidates, best first, of units whose metadata passes ``filter``."""
+        ...
+
+
+LexicalSearcher = Searcher
+"""A searcher by words. Optional besides: ``tokenizer``, the one its index was built with."""
+
+DenseSearcher = Searcher
+"""A searcher by vectors."""
+
+
+@runtime_checkable
+class UnitSource(Protocol):
+    """Gives the current text of units; where the recheck reads. A searcher may be one itself."""
+
+    def fetch(self, unit_ids: Sequence[str]) -> Mapping[str, Document] | Awaitable[Mapping[str, Document]]:
+        """Return the units that exist now, by id; an id that does not exist is left out."""
+        ...
+
+
+@runtime_checkable
+class ScoringSearcher(Protocol):
+    """A searcher that can score units already observed; it returns no rows."""
+
+    def score(self, query: str, unit_ids: Sequence[str]) -> Mapping[str, float] | Awaitable[Mapping[str, float]]:
+        """Return the channel's score of each given unit that it holds."""
+        ...
+
+
+@runtime_checkable
+class Assessor(Protocol):
+    """Infers from facts about the returned units whether the run may stop. It never sees a judgement.
+
+    Optional besides: ``is_pure = True``, which declares that ``assess`` does no I/O and may run on the event loop.
+    """
+
+    @property
+    def name(self) -> str:
+        """Stands in the trace."""
+        ...
+
+    @property
+    def default_threshold(self) -> float:
+        """What coverage is compared with unless a builder, context or request says otherwise; 0 to 1."""
+        ...
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """Everything the assessor was set to; stands in the trace."""
+        ...
+
+    def assess(self, given: AssessmentInput) -> CoverageAssessment | Awaitable[CoverageAssessment]:
+        """Compare the observations with ``given.threshold``."""
+        ...
+
+
+Tokenizer = Callable[[str], list[str]]
+"""Turns text into terms; the lexical index and the coverage assessment use the same one."""
+
+DiagnosticSink = Callable[[dict[str, Any]], None]
+"""Receives protected records (raw errors, ids dropped at the recheck) from nowhere but the controller."""

@@ -1,0 +1,53 @@
+"""What the builder, the runtime context and the request settle on for one run, and the runtime context's own model."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from bounded_retrieval.contracts.budget import Budget
+from bounded_retrieval.contracts.candidate import Channel
+from bounded_retrieval.contracts.request import FirstHopRows, PolicyName, Threshold
+
+
+class BoundedContext(BaseModel):
+    """Runtime context of the graph: how a run should be decided. Fields left out fall to the builder's."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    policy: Annotated[
+        PolicyName | None,
+        Field(
+            description=(
+                "Who decides after the first search: adaptive (coverage against the threshold), always_continue "
+                "(both searches), fixed_lexical or fixed_dense (one search)."
+            )
+        ),
+    ] = None
+    threshold: Annotated[
+        Threshold | None, Field(description="Coverage at which the adaptive policy stops, 0 to 1.")
+    ] = None
+    budget: Annotated[Budget | None, Field(description="Limits of the run; they may only lower the builder's.")] = None
+    first_hop_rows: Annotated[
+        FirstHopRows | None, Field(description="Rows the lexical call asks for; the dense call asks for the rest.")
+    ] = None
+
+
+class RunSettings(BaseModel):
+    """The settings of one run, resolved once and kept in state, so that a resumed run uses the same."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    query: str
+    query_id: str
+    policy: PolicyName
+    threshold: float
+    terms: tuple[str, ...]
+    identifiers: tuple[str, ...]
+    channels: tuple[Channel, ...]
+    limits: Budget
+    first_hop_rows: int
+    assessor: str
+    fusion: str
+    tokenizer: str

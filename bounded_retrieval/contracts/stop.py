@@ -1,0 +1,85 @@
+"""Why a run ended: exactly one value per run, stable snake_case."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class StopReason(StrEnum):
+    """Stop reasons of the bounded controller.
+
+    Each value says why the run ended and never more than that.
+    """
+
+    PROXY_SUFFICIENT = "proxy_sufficient"
+    """Means: returned words passed a declared heuristic test.
+    Does not mean: the evidence is sufficient, correct or complete."""
+
+    RESOURCE_BUDGET_EXHAUSTED = "resource_budget_exhausted"
+    """Means: the remaining allowance could not support another action.
+    Does not mean: nothing more exists."""
+
+    NO_NEW_EVIDENCE = "no_new_evidence"
+    """Means: a further attempt produced no new reference.
+    Does not mean: an exhaustive search was made."""
+
+    POLICY_COMPLETE = "policy_complete"
+    """Means: a fixed policy made its one declared call.
+    Does not mean: anything about the evidence."""
+
+    DEADLINE_EXCEEDED = "deadline_exceeded"
+    """Means: the clock ended the run; what was found is packed.
+    Does not mean: a failure."""
+
+    CANCELLED = "cancelled"
+    """Means: the caller ended the run; what was found is packed.
+    Does not mean: a failure."""
+
+    RETRIEVAL_FAILED = "retrieval_failed"
+    """Means: no permitted attempt answered.
+    Does not mean: no evidence exists."""
+
+    @property
+    def meaning(self) -> str:
+        """What the value means, in one plain sentence."""
+        return _MEANINGS[self][0]
+
+    @property
+    def not_meaning(self) -> str:
+        """What must not be read into the value."""
+        return _MEANINGS[self][1]
+
+
+_MEANINGS: dict[StopReason, tuple[str, str]] = {
+    StopReason.PROXY_SUFFICIENT: (
+        "The returned words passed a declared heuristic test.",
+        "This does not say that the evidence is sufficient, correct or complete.",
+    ),
+    StopReason.RESOURCE_BUDGET_EXHAUSTED: (
+        "The remaining allowance could not support another action.",
+        "This does not say that nothing more exists.",
+    ),
+    StopReason.NO_NEW_EVIDENCE: (
+        "A further attempt produced no new reference.",
+        "This does not say that the search was exhaustive.",
+    ),
+    StopReason.POLICY_COMPLETE: (
+        "A fixed policy made its one declared call.",
+        "This says nothing about the evidence.",
+    ),
+    StopReason.DEADLINE_EXCEEDED: (
+        "The clock ended the run; what was found is packed.",
+        "This does not say that anything failed.",
+    ),
+    StopReason.CANCELLED: (
+        "The caller ended the run; what was found is packed.",
+        "This does not say that anything failed.",
+    ),
+    StopReason.RETRIEVAL_FAILED: (
+        "No permitted attempt answered.",
+        "This does not say that no evidence exists.",
+    ),
+}
+
+PROVISIONAL = frozenset({StopReason.PROXY_SUFFICIENT})
+"""Stop reasons after which a packet is ``provisional``; after every other one it is ``unresolved``."""

@@ -1,0 +1,174 @@
+"""The decision trace: one typed event per step, enough to replay the decision.
+
+No event holds a unit's text, a raw error or (unless the run has a deadline) a clock value, so equal requests over
+equal answers give equal bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from bounded_retrieval.contracts.assessment import CoverageAssessment, Observation
+from bounded_retrieval.contracts.budget import Usage
+from bounded_retrieval.contracts.candidate import Channel
+from bounded_retrieval.contracts.settings import RunSettings
+from bounded_retrieval.contracts.stop import StopReason
+
+Action = Literal["lexical_search", "dense_search", "recheck_and_pack"]
+Outcome = Literal["answered", "failed", "not_started"]
+Interruption = Literal["cancelled", "deadline"]
+
+
+class _Event(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Reference(_Event):
+    """A returned row: which unit, at which rank (from 1, duplicates removed), with which raw score."""
+
+    unit_id: str
+    rank: int
+    score: float | None
+
+
+class Ranked(_Event):
+    """A unit of the fused ranking and its fused score."""
+
+    unit_id: str
+    fused_score: float
+
+
+class Skipped(_Event):
+    """A unit that was not packed whole, and the limit that was in the way."""
+
+    unit_id: str
+    chars: int
+    limit: Literal["max_units", "max_chars", "fits_alone"]
+
+
+class LegalAction(_Event):
+    """An action at a decision; ``why_not`` names the reason wherever it was not legal."""
+
+    action: Action
+    legal: bool
+    why_not: str | None = None
+
+
+class RequestInspected(RunSettings):
+    """The settings of the run, resolved once: request, then runtime context, then builder."""
+
+    event: Literal["request_inspected"] = "request_inspected"
+    next_action: Action
+
+
+class SearchAttempted(_Event):
+    """One search: what was asked for, what came of it, what it was charged.
+
+    Attributes:
+        requested: rows asked for; 0 when the call was not started.
+        why_not: the limit or interruption that kept the call from starting.
+        returned: rows kept, in channel order.
+        dropped: rows left out of ``returned`` because the recheck dropped their unit.
+        new_units: how many units no earlier search had returned.
+        cut, duplicates, invalid, unread: rows beyond those asked for, rows repeating a unit of this answer, rows
+            that were no candidates, and units that could not be read (no read left, or no text to be had).
+        interruption: set when the clock or the caller ended the run by the time the call came back.
+        elapsed_ms: running time so far; recorded only when the run has a deadline.
+    """
+
+    event: Literal["search_attempted"] = "search_attempted"
+    channel: Channel
+    requested: int
+    outcome: Outcome
+    why_not: str | None = None
+    returned: tuple[Reference, ...] = ()
+    dropped: int = 0
+    new_units: int = 0
+    cut: int = 0
+    duplicates: int = 0
+    invalid: int = 0
+    unread: int = 0
+    interruption: Interruption | None = None
+    elapsed_ms: float | None = None
+    usage: Usage
+
+
+class CoverageAssessed(_Event):
+    """A decision: the facts, the inference, what was left, what was legal and what was chosen.
+
+    Attributes:
+        observations: facts about the units still eligible; ``dropped_observations`` counts the others.
+        steps_suffice: whether the caller's recursion limit leaves room for one more search.
+        stop_reason: why the run ends here; none when it goes on.
+    """
+
+    event: Literal["coverage_assessed"] = "coverage_assessed"
+    observations: tuple[Observation, ...]
+    dropped_observations: int = 0
+    assessment: CoverageAssessment | None
+    usage: Usage
+    remaining: dict[str, int]
+    steps_suffice: bool
+    legal_actions: tuple[LegalAction, ...]
+    action: Action
+    stop_reason: StopReason | None
+
+
+class EvidencePacked(_Event):
+    """The end of the run: what the recheck left, in which order, and what was packed."""
+
+    event: Literal["evidence_packed"] = "evidence_packed"
+    dropped: int
+    ranking: tuple[Ranked, ...]
+    packed: tuple[str, ...]
+    skipped: tuple[Skipped, ...]
+    chars: int
+    stop_reason: StopReason
+    missing_terms: tuple[str, ...]
+    notes: tuple[str, ...]
+    usage: Usage
+
+
+TraceEvent = Annotated[
+    RequestInspected | SearchAttempted | CoverageAssessed | EvidencePacked, Field(discriminator="event")
+]
+
+
+class DecisionTrace(BaseModel):
+    """The events of one run in order. ``to_json`` gives the same bytes for the same events."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    events: tuple[TraceEvent, ...]
+
+    @classmethod
+    def from_result(cls, result: dict[str, Any]) -> DecisionTrace:
+        """Read the trace out of a graph's output.
+
+        Raises:
+            KeyError: the output has no ``trace`` (for example because ``output_keys`` left it out).
+        """
+        if "trace" not in result:
+            raise KeyError(f"trace: not in the graph's output, which has {sorted(result)}")
+        return cls.model_validate(result["trace"])
+
+    def to_json(self, indent: int | None = None) -> str:
+        """JSON text of the events."""
+        return self.model_dump_json(indent=indent)
+
+    @property
+    def request(self) -> RequestInspected:
+        """The first event."""
+        return next(event for event in self.events if isinstance(event, RequestInspected))
+
+    @property
+    def searches(self) -> tuple[SearchAttempted, ...]:
+        """The searches in order, those that were not started included."""
+        return tuple(event for event in self.events if isinstance(event, SearchAttempted))
+
+    @property
+    def decisions(self) -> tuple[CoverageAssessed, ...]:
+        """The decisions in order, one after each search."""
+        return tuple(event for event in self.events if isinstance(event, CoverageAssessed))

@@ -1,0 +1,109 @@
+"""The errors of this package.
+
+::
+
+    BoundedRetrievalError
+    ├── RequestError (ValueError)        a request, context or setting is not valid
+    ├── ConfigurationError (ValueError)  a graph was built from parts that cannot work together
+    ├── AsyncOnlyError (TypeError)       a synchronous call met an object that is async only
+    ├── SourceError (ValueError)         a file to be read is not what it should be
+    ├── StoreError                       an index directory cannot be used
+    │   ├── StoreMissingError            there is no index there
+    │   ├── StoreVersionError            written by a format that this version does not read
+    │   ├── StoreCorruptError            half-written or damaged
+    │   ├── StoreBusyError               another process is writing it
+    │   └── EmbeddingMismatchError       built with another embedding
+    └── RetrievalFailedError             no permitted attempt answered (carries the packet)
+
+Each message is one line and names the field or file, the limit and the value.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+
+    from bounded_retrieval.contracts.packet import EvidencePacket
+
+
+class BoundedRetrievalError(Exception):
+    """Base of every error raised by this package."""
+
+
+class RequestError(BoundedRetrievalError, ValueError):
+    """A request, a runtime context or a setting is not valid."""
+
+    @classmethod
+    def from_validation(cls, error: ValidationError, where: str) -> RequestError:
+        """Turn a pydantic error into one line: ``where.field: what is wrong (got value)``."""
+        return cls("; ".join(_problem_lines(error, where)))
+
+
+class ConfigurationError(BoundedRetrievalError, ValueError):
+    """A graph was built from parts that cannot work together."""
+
+
+class AsyncOnlyError(BoundedRetrievalError, TypeError):
+    """A synchronous call (``invoke``) met an object that only works asynchronously."""
+
+
+class SourceError(BoundedRetrievalError, ValueError):
+    """A file to be read is not what it should be; names the file and, where it has one, the line."""
+
+
+class StoreError(BoundedRetrievalError):
+    """An index directory cannot be used; names the directory."""
+
+
+class StoreMissingError(StoreError):
+    """There is no index in the directory."""
+
+
+class StoreVersionError(StoreError):
+    """The index was written in a format that this version does not read."""
+
+
+class StoreCorruptError(StoreError):
+    """The index is half-written or damaged."""
+
+
+class StoreBusyError(StoreError):
+    """Another process is writing the index."""
+
+
+class EmbeddingMismatchError(StoreError):
+    """The index was built with another embedding than the one given."""
+
+
+class RetrievalFailedError(BoundedRetrievalError):
+    """No permitted retrieval attempt answered.
+
+    Attributes:
+        packet: the (empty) evidence packet of the run, with its usage and notes.
+    """
+
+    def __init__(self, message: str, packet: EvidencePacket) -> None:
+        super().__init__(message)
+        self.packet = packet
+
+
+def _problem_lines(error: ValidationError, where: str) -> list[str]:
+    lines = []
+    for problem in error.errors(include_url=False, include_context=False):
+        place = ".".join(str(part) for part in problem["loc"])
+        path = f"{where}.{place}" if place else where
+        message = problem["msg"].removeprefix("Value error, ")
+        if problem["type"] == "extra_forbidden":
+            message = "unknown field"
+        if problem["type"] == "value_error":
+            lines.append(f"{path}: {message}")
+        else:
+            lines.append(f"{path}: {message} (got {_short(problem['input'])})")
+    return lines
+
+
+def _short(value: object, limit: int = 60) -> str:
+    text = repr(value)
+    return text if len(text) <= limit else f"{text[: limit - 3]}..."

@@ -1,0 +1,1 @@
+"""Graphs: state, runtime context, routing and builders."""

@@ -1,0 +1,193 @@
+"""Build the bounded retrieval graph."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+from langgraph.graph import END, START, StateGraph
+from pydantic import ValidationError
+from typing_extensions import TypedDict
+
+from bounded_retrieval.contracts.budget import DEFAULT_FIRST_HOP_ROWS, Budget
+from bounded_retrieval.contracts.candidate import Channel
+from bounded_retrieval.contracts.ports import Assessor, DiagnosticSink, Searcher, Tokenizer, UnitSource
+from bounded_retrieval.contracts.request import PolicyName
+from bounded_retrieval.contracts.settings import BoundedContext
+from bounded_retrieval.errors import ConfigurationError, RequestError
+from bounded_retrieval.graph.context import Cancelled, Parts
+from bounded_retrieval.graph.routing import route_after_assess, route_after_inspect
+from bounded_retrieval.graph.state import BoundedInput, BoundedOutput, BoundedState
+from bounded_retrieval.nodes.assess_coverage import assess_coverage
+from bounded_retrieval.nodes.dense_search import dense_search
+from bounded_retrieval.nodes.inspect_request import inspect_request
+from bounded_retrieval.nodes.lexical_search import lexical_search
+from bounded_retrieval.nodes.recheck_and_pack import recheck_and_pack
+from bounded_retrieval.nodes.running import Node
+from bounded_retrieval.policies.coverage import TermCoverage
+from bounded_retrieval.policies.fusion import Fusion, ReciprocalRankFusion
+from bounded_retrieval.policies.settings import NEEDED_CHANNEL, BuilderDefaults
+from bounded_retrieval.policies.tokenize import TOKENIZER_NAME, tokenize
+from bounded_retrieval.retrievers.langchain import as_searcher
+
+BoundedGraph = StateGraph[BoundedState, Any, BoundedInput, Any]
+
+OUTPUT_KEYS = tuple(BoundedOutput.__annotations__)
+
+
+def create_bounded_retrieval(  # noqa: PLR0913 - one keyword for each part a caller may replace
+    lexical: Any = None,
+    dense: Any = None,
+    *,
+    units: UnitSource | None = None,
+    assessor: Assessor | None = None,
+    fusion: Fusion | None = None,
+    preset: Literal["reference"] | None = None,
+    policy: PolicyName = "adaptive",
+    threshold: float | None = None,
+    budget: Budget | None = None,
+    first_hop_rows: int = DEFAULT_FIRST_HOP_ROWS,
+    id_key: str | None = None,
+    diagnostics: DiagnosticSink | None = None,
+    cancelled: Cancelled | None = None,
+    context_schema: type[Any] = BoundedContext,
+    output_keys: Sequence[str] | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> BoundedGraph:
+    """Build the controller as an uncompiled ``StateGraph``; compile it with the checkpointer of your choice.
+
+    Args:
+        lexical: the lexical channel: a searcher, or a LangChain ``BaseRetriever`` or ``VectorStore``.
+        dense: the dense channel, likewise. One of the two may be missing; a dense channel alone runs
+            ``fixed_dense``.
+        units: where the recheck reads current text. Without it each searcher that can ``fetch`` vouches for what it
+            returned first; text nobody can vouch for is noted as ``text_not_rechecked``.
+        assessor: infers from the returned units whether to stop; by default `TermCoverage`.
+        fusion: ranks the candidates of both channels; by default `ReciprocalRankFusion`.
+        preset: ``"reference"`` is term coverage at .8, reciprocal rank fusion, 3 + 3 rows, and never changes.
+        policy: who decides after the first search, unless the request or the context says otherwise.
+        threshold: 0 to 1; none takes the assessor's own default.
+        budget: limits of a run, and the ceiling for requests and contexts.
+        first_hop_rows: rows the lexical call asks for; the dense call asks for the rest of ``max_rows``.
+        id_key: metadata field that adapted LangChain objects' documents are identified by.
+        diagnostics: receives protected records (raw errors, ids dropped at the recheck); nothing else does.
+        cancelled: polled with the LangGraph runtime before and after each call; true ends the run in a packet.
+        context_schema: schema of the runtime context; our settings are read from it where present.
+        output_keys: which of ``packet``, ``documents``, ``stop_reason``, ``trace`` the graph returns; all of them.
+        clock: seconds from any fixed point, for ``deadline_ms``.
+
+    Raises:
+        ConfigurationError: the parts cannot work together.
+        RequestError: a setting is out of bounds.
+    """
+    if preset is not None:
+        assessor, fusion = _apply_preset(preset, assessor, fusion, threshold, first_hop_rows)
+    asked = _check(policy=policy, threshold=threshold, budget=budget or Budget(), first_hop_rows=first_hop_rows)
+    searchers = _adapt({"lexical": lexical, "dense": dense}, id_key)
+    assessor = assessor or TermCoverage()
+    tokenizer, tokenizer_name = _tokenizer_of(searchers["lexical"])
+    parts = Parts(
+        lexical=searchers["lexical"],
+        dense=searchers["dense"],
+        units=units,
+        assessor=assessor,
+        fusion=fusion or ReciprocalRankFusion(),
+        tokenizer=tokenizer,
+        tokenizer_name=tokenizer_name,
+        defaults=_defaults(searchers, assessor, asked),
+        cancelled=cancelled,
+        diagnostics=diagnostics,
+        clock=clock,
+    )
+    return _wire(parts, context_schema, output_keys)
+
+
+def _wire(parts: Parts, context_schema: type[Any], output_keys: Sequence[str] | None) -> BoundedGraph:
+    builder = StateGraph(
+        BoundedState,
+        context_schema=context_schema,
+        input_schema=BoundedInput,
+        output_schema=_output_schema(output_keys),
+    )
+    builder.add_node("inspect_request", Node(inspect_request, parts))
+    builder.add_node("lexical_search", Node(lexical_search, parts))
+    builder.add_node("assess_coverage", Node(assess_coverage, parts))
+    builder.add_node("dense_search", Node(dense_search, parts))
+    builder.add_node("recheck_and_pack", Node(recheck_and_pack, parts))
+    builder.add_edge(START, "inspect_request")
+    builder.add_conditional_edges(
+        "inspect_request", route_after_inspect, {"lexical_search": "lexical_search", "dense_search": "dense_search"}
+    )
+    builder.add_edge("lexical_search", "assess_coverage")
+    builder.add_edge("dense_search", "assess_coverage")
+    builder.add_conditional_edges(
+        "assess_coverage",
+        route_after_assess,
+        {"dense_search": "dense_search", "recheck_and_pack": "recheck_and_pack"},
+    )
+    builder.add_edge("recheck_and_pack", END)
+    return builder
+
+
+def _apply_preset(
+    preset: str, assessor: Assessor | None, fusion: Fusion | None, threshold: float | None, first_hop_rows: int
+) -> tuple[Assessor, Fusion]:
+    if preset != "reference":
+        raise ConfigurationError(f"preset: unknown preset {preset!r}; there is 'reference'")
+    given = {"assessor": assessor, "fusion": fusion, "threshold": threshold}
+    named = [name for name, value in given.items() if value is not None]
+    if first_hop_rows != DEFAULT_FIRST_HOP_ROWS:
+        named.append("first_hop_rows")
+    if named:
+        raise ConfigurationError(f"preset: 'reference' fixes {', '.join(named)}; leave out one or the other")
+    return TermCoverage(default_threshold=0.8), ReciprocalRankFusion(k=60)
+
+
+def _adapt(given: dict[Channel, Any], id_key: str | None) -> dict[Channel, Searcher | None]:
+    if all(searcher is None for searcher in given.values()):
+        raise ConfigurationError("lexical, dense: at least one of the two searchers is needed")
+    return {
+        channel: None if searcher is None else as_searcher(searcher, channel, id_key=id_key)
+        for channel, searcher in given.items()
+    }
+
+
+def _tokenizer_of(lexical: Searcher | None) -> tuple[Tokenizer, str]:
+    tokenizer = getattr(lexical, "tokenizer", None)
+    if tokenizer is None:
+        return tokenize, TOKENIZER_NAME
+    return tokenizer, getattr(lexical, "tokenizer_name", getattr(tokenizer, "__name__", type(tokenizer).__name__))
+
+
+def _check(**settings: Any) -> BoundedContext:
+    try:
+        return BoundedContext.model_validate(settings)
+    except ValidationError as error:
+        raise RequestError.from_validation(error, "create_bounded_retrieval") from None
+
+
+def _defaults(searchers: dict[Channel, Searcher | None], assessor: Assessor, asked: BoundedContext) -> BuilderDefaults:
+    channels = tuple(channel for channel, searcher in searchers.items() if searcher is not None)
+    policy = asked.policy or "adaptive"
+    if policy == "adaptive" and channels == ("dense",):
+        policy = "fixed_dense"
+    if NEEDED_CHANNEL[policy] not in channels:
+        raise ConfigurationError(f"policy: {policy} needs a {NEEDED_CHANNEL[policy]} searcher")
+    return BuilderDefaults(
+        policy=policy,
+        threshold=assessor.default_threshold if asked.threshold is None else asked.threshold,
+        budget=asked.budget or Budget(),
+        first_hop_rows=asked.first_hop_rows or DEFAULT_FIRST_HOP_ROWS,
+        channels=channels,
+    )
+
+
+def _output_schema(output_keys: Sequence[str] | None) -> type[Any]:
+    if output_keys is None:
+        return BoundedOutput
+    unknown = sorted(set(output_keys) - set(OUTPUT_KEYS))
+    if unknown or not output_keys:
+        raise ConfigurationError(f"output_keys: choose from {', '.join(OUTPUT_KEYS)} (got {list(output_keys)})")
+    annotations = {key: BoundedOutput.__annotations__[key] for key in output_keys}
+    return TypedDict("BoundedOutput", annotations, total=False)  # type: ignore[operator, no-any-return]

@@ -1,0 +1,80 @@
+"""State of the bounded graph: JSON-native, so that any checkpointer can store it.
+
+Input channels are ephemeral: they hold what this invocation was given, never what an earlier one on the same thread
+left. Every private channel is reset by ``inspect_request``.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, NotRequired
+
+from langchain_core.documents import Document
+from langgraph.channels import EphemeralValue
+from langgraph.managed import RemainingSteps
+from pydantic import Field
+from typing_extensions import TypedDict
+
+Json = dict[str, Any]
+
+STEPS_TO_CONTINUE = 3
+"""Supersteps that one more search needs: dense_search, assess_coverage, recheck_and_pack."""
+
+Query = Annotated[
+    str, Field(description="What to find evidence for: 1 to 20,000 characters, not blank."), EphemeralValue(str)
+]
+Request = Annotated[
+    Json,
+    Field(description="Optional RetrievalRequest fields: policy, threshold, budget, first_hop_rows, query_id."),
+    EphemeralValue(dict),
+]
+
+
+class BoundedInput(TypedDict):
+    """What a caller gives."""
+
+    query: Query
+    request: NotRequired[Request]
+
+
+class BoundedOutput(TypedDict, total=False):
+    """What a caller gets: the packet as a dict, its documents, the stop reason and the decision trace."""
+
+    packet: Json
+    documents: list[Document]
+    stop_reason: str
+    trace: Json
+
+
+class BoundedState(TypedDict, total=False):
+    """Everything between input and output.
+
+    ``settings``, ``usage``, ``units``, ``candidates`` and ``events`` are dumps of the contracts' models of those
+    names; ``sources`` says which channel first returned a unit; ``decision`` holds the latest decision's ``action``
+    and ``stop_reason``; ``elapsed_ms`` is the running time of the nodes so far.
+    """
+
+    query: Query
+    request: Request
+    settings: Json
+    usage: Json
+    units: dict[str, Json]
+    sources: dict[str, str]
+    candidates: list[Json]
+    events: list[Json]
+    decision: Json
+    notes: list[str]
+    elapsed_ms: float
+    packet: Json
+    documents: list[Document]
+    stop_reason: str
+    trace: Json
+    remaining_steps: RemainingSteps
+
+
+Update = dict[str, Any]
+"""A partial state, as a node returns it."""
+
+
+def has_room_to_continue(state: BoundedState) -> bool:
+    """Whether the caller's recursion limit leaves room for one more search; LangGraph wants one step to spare."""
+    return state.get("remaining_steps", STEPS_TO_CONTINUE + 1) > STEPS_TO_CONTINUE

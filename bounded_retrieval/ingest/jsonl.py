@@ -1,0 +1,122 @@
+"""JSON Lines in the BEIR style: one unit a line.
+
+A line is an object with ``_id`` or ``id`` (text or a whole number), ``text``, and optionally ``title`` and
+``metadata``; its other keys are kept as metadata, where ``metadata`` itself has the last word. Such units are judged
+by their id, so each is kept whole and its id unchanged, however long it is. Blank lines are skipped.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from langchain_core.documents import Document
+
+from bounded_retrieval.contracts.normalise import clean_metadata, clean_text
+from bounded_retrieval.errors import SourceError
+from bounded_retrieval.ingest.decoding import cannot_read, decode_utf8
+
+MAX_LINE_BYTES = 32 * 1024 * 1024
+"""Longest accepted line, in bytes."""
+
+Unit = dict[str, Any]
+
+
+def read_jsonl(path: Path, source: str) -> Iterator[tuple[int, Document]]:
+    """Stream the units of a file with their line numbers, from 1.
+
+    ``source`` becomes metadata of the units that name no ``source`` of their own. Non-finite numbers (``NaN``,
+    ``Infinity``), which strict JSON does not know, become text.
+
+    Raises:
+        SourceError: names the file and the line, or says that the file holds no unit.
+    """
+    empty = True
+    for number, line in _lines(path):
+        where = f"{path}, line {number}"
+        text = decode_utf8(line, where)
+        if text.strip():
+            empty = False
+            yield number, _to_document(_parse(text, where), where, source)
+    if empty:
+        raise SourceError(f"{path}: empty (no unit in it)")
+
+
+def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    try:
+        with path.open("rb") as file:
+            number = 0
+            while line := file.readline(MAX_LINE_BYTES + 1):
+                number += 1
+                if len(line) > MAX_LINE_BYTES:
+                    raise SourceError(f"{path}, line {number}: longer than {MAX_LINE_BYTES} bytes")
+                yield number, line
+    except OSError as error:
+        raise cannot_read(path, error) from error
+
+
+def _parse(text: str, where: str) -> Unit:
+    try:
+        unit = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise SourceError(f"{where}: not JSON ({error.msg}, column {error.colno})") from error
+    except RecursionError as error:
+        raise SourceError(f"{where}: not readable JSON (nested too deeply)") from error
+    except ValueError as error:  # Python reads no whole number of more than 4,300 digits
+        raise SourceError(f"{where}: not readable JSON (a number is too long)") from error
+    if not isinstance(unit, dict):
+        raise SourceError(f"{where}: expected a JSON object (got {_kind(unit)})")
+    return unit
+
+
+def _to_document(unit: Unit, where: str, source: str) -> Document:
+    id_key = "_id" if unit.get("_id") is not None else "id"
+    unit_id = _read_id(unit.get(id_key), where)
+    text = _read_text(unit.get("text"), where)
+    title = _read_title(unit.get("title"), where)
+    metadata = _read_metadata(unit, {id_key, "_id", "text", "title", "metadata"}, where)
+    if title:
+        metadata["title"] = title
+    metadata.setdefault("source", clean_text(source))
+    return Document(id=unit_id, page_content=text, metadata=metadata)
+
+
+def _read_id(value: Any, where: str) -> str:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    if value is None or (isinstance(value, str) and not value.strip()):
+        raise SourceError(f'{where}: no id ("_id" or "id" is missing or blank)')
+    if not isinstance(value, str):
+        raise SourceError(f"{where}: id must be text or a whole number (got {_kind(value)})")
+    return clean_text(value)
+
+
+def _read_text(value: Any, where: str) -> str:
+    if value is None:
+        raise SourceError(f'{where}: no text ("text" is missing)')
+    if not isinstance(value, str):
+        raise SourceError(f"{where}: text must be text (got {_kind(value)})")
+    if not value.strip():
+        raise SourceError(f"{where}: no text (it is blank)")
+    return clean_text(value)
+
+
+def _read_title(value: Any, where: str) -> str:
+    if value is not None and not isinstance(value, str):
+        raise SourceError(f"{where}: title must be text (got {_kind(value)})")
+    return clean_text(value or "").strip()
+
+
+def _read_metadata(unit: Unit, fields: set[str], where: str) -> dict[str, Any]:
+    declared = unit.get("metadata")
+    if declared is not None and not isinstance(declared, dict):
+        raise SourceError(f"{where}: metadata must be an object (got {_kind(declared)})")
+    others = {key: value for key, value in unit.items() if key not in fields}
+    return clean_metadata({**others, **(declared or {})})[0]
+
+
+def _kind(value: Any) -> str:
+    kinds = {str: "text", bool: "true or false", int: "a number", float: "a number", list: "a list", dict: "an object"}
+    return kinds.get(type(value), "null")

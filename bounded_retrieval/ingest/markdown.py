@@ -1,0 +1,119 @@
+"""Markdown by its headings.
+
+LangChain's ``MarkdownHeaderTextSplitter`` drops indentation and blank lines, which takes code and lists apart, and
+knows no underlined headings; so the headings are found here, and the text between them stays as it was written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from bounded_retrieval.ingest.outline import Block, Heading, ParsedDocument, build_sections, first_title_heading
+
+_ATX = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*))?$")
+_SETEXT = re.compile(r" {0,3}(=+|-+)[ \t]*$")
+_NO_SETEXT_TEXT = re.compile(r"\s*$| {4}|\t|\s*(?:[-*+]\s|[>|]|\d+[.)]\s)")
+_FENCE = re.compile(r"\s*(?:(?:[-*+]|\d+[.)])\s+)?(`{3,}(?=[^`]*$)|~{3,})")
+_RAW_HTML = re.compile(r" {0,3}<(!--|(?:pre|script|style|textarea)\b)", re.IGNORECASE)
+_FRONT_MATTER = re.compile(r"\s*(-{3}|\+{3})[ \t]*\n(?=\s*[\w-]+\s*[:=])(.*?\n)\1[ \t]*(?:\n|$)", re.DOTALL)
+_FRONT_TITLE = re.compile(r"^title[ \t]*[:=](.+)$", re.MULTILINE)
+
+_CLOSING_MARKS = re.compile(r"(?:^| )#+$")
+_ANCHOR = re.compile(r" ?\{[#:.][^{}]*\}$")
+_LINK = re.compile(r"!?\[([^\[\]]*)\](?:\([^()]*\)|\[[^\[\]]*\])")
+_EMPHASIS = re.compile(r"`+|\*{1,3}")
+
+
+def parse_markdown(text: str, file_title: str) -> ParsedDocument:
+    """Read Markdown; the title is the first heading of level 1, else that of the front matter, else ``file_title``.
+
+    Front matter (YAML or TOML between marks at the very start) is no text of the document and left out. A ``#`` in
+    a fenced or indented code block, a comment or a ``<pre>`` is no heading.
+    """
+    front = _FRONT_MATTER.match(text)
+    blocks = list(_blocks(text[front.end() :] if front else text))
+    title_heading = first_title_heading(blocks)
+    title = title_heading.text if title_heading else (front and _front_title(front[2])) or file_title
+    return ParsedDocument(title, build_sections(blocks, title_heading))
+
+
+def _front_title(front_matter: str) -> str | None:
+    match = _FRONT_TITLE.search(front_matter)
+    return match[1].strip("\"' \t") if match else None
+
+
+@dataclass
+class _Scanner:
+    """Lines seen since the last heading, and what ends the code block or raw HTML that the scan is in."""
+
+    lines: list[str] = field(default_factory=list)
+    closing: re.Pattern[str] | None = None
+
+    def take_text(self) -> str:
+        text = "\n".join(self.lines)
+        self.lines.clear()
+        return text
+
+
+def _blocks(text: str) -> Iterator[Block]:
+    scanner = _Scanner()
+    for line in text.split("\n"):
+        heading = _read_line(scanner, line)
+        if heading is None:
+            scanner.lines.append(line)
+            continue
+        yield scanner.take_text()
+        yield heading
+    yield scanner.take_text()
+
+
+def _read_line(scanner: _Scanner, line: str) -> Heading | None:
+    if scanner.closing is not None:
+        if scanner.closing.search(line):
+            scanner.closing = None
+        return None
+    scanner.closing = _closing_of(line)
+    if scanner.closing is not None:
+        return None
+    return _atx_heading(line) or _setext_heading(line, scanner.lines)
+
+
+def _closing_of(line: str) -> re.Pattern[str] | None:
+    """What will end the raw block that this line opens; none where it opens none or ends it itself."""
+    fence = _FENCE.match(line)
+    if fence:
+        mark = re.escape(fence[1][0])
+        return re.compile(rf"^\s*{mark}{{{len(fence[1])},}}\s*$")
+    raw = _RAW_HTML.match(line)
+    if raw is None:
+        return None
+    closing = re.compile("-->" if raw[1] == "!--" else rf"</{raw[1]}>", re.IGNORECASE)
+    return None if closing.search(line, raw.end()) else closing
+
+
+def _atx_heading(line: str) -> Heading | None:
+    match = _ATX.match(line)
+    return Heading(len(match[1]), _plain(match[2] or "")) if match else None
+
+
+def _setext_heading(line: str, lines: list[str]) -> Heading | None:
+    """A line of text underlined by ``===`` or ``---``; the text is taken back from ``lines``."""
+    match = _SETEXT.match(line)
+    if match is None or not lines or _NO_SETEXT_TEXT.match(lines[-1]):
+        return None
+    if len(lines) > 1 and lines[-2].strip():
+        return None
+    return Heading(1 if match[1][0] == "=" else 2, _plain(lines.pop()))
+
+
+def _plain(heading: str) -> str:
+    """Heading text without closing marks, anchors, links and emphasis."""
+    text = _ANCHOR.sub("", _CLOSING_MARKS.sub("", _one_line(heading)))
+    without_images = _LINK.sub(r"\1", text)  # a picture may stand inside a link
+    return _one_line(_EMPHASIS.sub("", _LINK.sub(r"\1", without_images)))
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

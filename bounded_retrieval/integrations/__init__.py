@@ -1,0 +1,1 @@
+"""The controller as a LangChain retriever and as a tool."""

@@ -1,0 +1,249 @@
+"""The controller as a LangChain retriever and as a tool."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from langchain_core.callbacks import AsyncCallbackManagerForRetrieverRun, CallbackManagerForRetrieverRun
+from langchain_core.documents import Document
+from langchain_core.embeddings import Embeddings
+from langchain_core.retrievers import BaseRetriever
+from langchain_core.runnables import RunnableConfig
+from langchain_core.tools import BaseTool, StructuredTool
+from langgraph.graph.state import CompiledStateGraph, StateGraph
+from langgraph.runtime import get_runtime
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from bounded_retrieval.contracts.budget import Budget
+from bounded_retrieval.contracts.packet import EvidencePacket
+from bounded_retrieval.contracts.stop import StopReason
+from bounded_retrieval.errors import ConfigurationError, RetrievalFailedError
+from bounded_retrieval.graph.bounded import create_bounded_retrieval
+from bounded_retrieval.integrations.wording import packet_for_model
+
+CONTEXT_KEY = "bounded_context"
+"""Key of ``configurable`` under which a runtime context may be passed, only as an instance."""
+
+DEFAULT_K = 4
+
+Graph = CompiledStateGraph[Any, Any, Any, Any]
+
+
+class BoundedRetriever(BaseRetriever):
+    """A LangChain retriever over a bounded graph.
+
+    Packet facts travel in each document's metadata under ``bounded_retrieval``. A run in which no permitted attempt
+    answered raises `RetrievalFailedError` with the packet attached, since an empty list would hide it.
+
+    The runtime context of a call is ``context=``, else that of the enclosing graph, else
+    ``configurable["bounded_context"]``, there only as an instance, so that JSON from a client cannot supply it.
+
+    Attributes:
+        graph: the compiled graph.
+        k: most units in a packet; none takes the graph's own ``max_units``. It may only lower that.
+    """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    graph: Any
+    k: int | None = Field(default=None, ge=1, le=50)
+
+    @field_validator("graph")
+    @classmethod
+    def _check_graph(cls, graph: Any) -> Graph:
+        return _compiled(graph)
+
+    @classmethod
+    def from_graph(cls, graph: Any, **fields: Any) -> BoundedRetriever:
+        """Wrap a bounded graph, compiled or not; ``fields`` are those of the retriever (``k``, ``tags``)."""
+        return cls(graph=graph, **fields)
+
+    @classmethod
+    def from_retrievers(
+        cls, lexical: Any = None, dense: Any = None, *, k: int = DEFAULT_K, **options: Any
+    ) -> BoundedRetriever:
+        """Build the graph over two searchers, LangChain retrievers or vector stores.
+
+        Args:
+            lexical: the lexical channel.
+            dense: the dense channel.
+            k: most units in a packet; unless ``budget`` is given, rows, reads and characters grow with it.
+            **options: those of `create_bounded_retrieval`.
+        """
+        options.setdefault("budget", _budget_for(k))
+        if options["budget"].max_rows > Budget().max_rows:
+            options.setdefault("first_hop_rows", options["budget"].max_rows // 2)
+        return cls(graph=create_bounded_retrieval(lexical, dense, **options), k=k)
+
+    @classmethod
+    def from_documents(
+        cls, documents: Iterable[Document], embedding: Embeddings | None = None, *, k: int = DEFAULT_K, **options: Any
+    ) -> BoundedRetriever:
+        """Index documents in memory for both channels and build the graph over them.
+
+        Args:
+            documents: at least one; a document without an id takes a stable one from its text.
+            embedding: any LangChain embedding; none takes the embedded default, which works offline.
+            k: most units in a packet.
+            **options: those of `create_bounded_retrieval`.
+        """
+        from bounded_retrieval.retrievers.bm25 import BM25Searcher
+        from bounded_retrieval.retrievers.chroma import ChromaSearcher
+
+        documents = list(documents)
+        id_key = options.get("id_key")
+        lexical = BM25Searcher.from_documents(documents, id_key=id_key)
+        dense = ChromaSearcher.from_documents(documents, embedding, id_key=id_key)
+        return cls.from_retrievers(lexical, dense, k=k, **{"units": lexical, **options})
+
+    def invoke(self, input: str, config: RunnableConfig | None = None, **kwargs: Any) -> list[Document]:
+        """Find evidence documents, best first. Accepts ``k=`` and ``context=`` besides."""
+        return super().invoke(input, config, **_with_configurable(kwargs, config))
+
+    async def ainvoke(self, input: str, config: RunnableConfig | None = None, **kwargs: Any) -> list[Document]:
+        """Find evidence documents, best first. Accepts ``k=`` and ``context=`` besides."""
+        return await super().ainvoke(input, config, **_with_configurable(kwargs, config))
+
+    def _get_relevant_documents(
+        self,
+        query: str,
+        *,
+        run_manager: CallbackManagerForRetrieverRun,
+        k: int | None = None,
+        context: Any = None,
+        configurable: Mapping[str, Any] | None = None,
+    ) -> list[Document]:
+        config = _child_config(run_manager, configurable)
+        given = self._input(query, k)
+        result = self.graph.invoke(given, config, context=_context(context, configurable))
+        return _documents_or_raise(EvidencePacket.from_result(result))
+
+    async def _aget_relevant_documents(
+        self,
+        query: str,
+        *,
+        run_manager: AsyncCallbackManagerForRetrieverRun,
+        k: int | None = None,
+        context: Any = None,
+        configurable: Mapping[str, Any] | None = None,
+    ) -> list[Document]:
+        config = _child_config(run_manager, configurable)
+        given = self._input(query, k)
+        result = await self.graph.ainvoke(given, config, context=_context(context, configurable))
+        return _documents_or_raise(EvidencePacket.from_result(result))
+
+    def _input(self, query: str, k: int | None) -> dict[str, Any]:
+        units = k if k is not None else self.k
+        return {"query": query} if units is None else {"query": query, "request": {"budget": {"max_units": units}}}
+
+
+class _ToolInput(BaseModel):
+    query: str = Field(description="What to find evidence for, in one full sentence or question.")
+
+
+def create_retrieval_tool(
+    graph: Any,
+    *,
+    name: str = "bounded_retrieval",
+    description: str = (
+        "Search the document collection. Returns whole passages with their source ids, why the search stopped, and "
+        "which words of the query no passage holds."
+    ),
+) -> BaseTool:
+    """Make the controller a tool whose only argument is ``query``.
+
+    The content is text for the model: passages delimited and labelled as data, the stop reason in plain words, what
+    is missing. The artifact is the packet as a dict (`EvidencePacket.model_validate` reads it).
+
+    Raises:
+        RetrievalFailedError: (when called) no permitted attempt answered.
+    """
+    compiled = _compiled(graph)
+
+    def search(query: str, config: RunnableConfig) -> tuple[str, dict[str, Any]]:
+        context = _context(None, config.get("configurable"))
+        return _content_and_artifact(compiled.invoke({"query": query}, config, context=context))
+
+    async def asearch(query: str, config: RunnableConfig) -> tuple[str, dict[str, Any]]:
+        context = _context(None, config.get("configurable"))
+        return _content_and_artifact(await compiled.ainvoke({"query": query}, config, context=context))
+
+    return StructuredTool.from_function(
+        func=search,
+        coroutine=asearch,
+        name=name,
+        description=description,
+        args_schema=_ToolInput,
+        response_format="content_and_artifact",
+    )
+
+
+def _compiled(graph: Any) -> Graph:
+    if isinstance(graph, StateGraph):
+        graph = graph.compile(name="bounded_retrieval")
+    if not isinstance(graph, CompiledStateGraph):
+        raise ConfigurationError(f"graph: expected a bounded graph (got {type(graph).__name__})")
+    if "packet" not in graph.output_channels:
+        raise ConfigurationError("graph: its output_keys must hold 'packet'")
+    return graph
+
+
+def _budget_for(k: int) -> Budget:
+    base = Budget()
+    if k <= base.max_units:
+        return base.model_copy(update={"max_units": k})
+    rows = k + k // 2
+    chars = base.max_chars // base.max_units * k
+    return Budget(max_units=k, max_rows=rows, max_reads=rows, max_chars=chars)
+
+
+def _with_configurable(kwargs: dict[str, Any], config: RunnableConfig | None) -> dict[str, Any]:
+    # BaseRetriever keeps the call's config to itself; the graph needs its configurable values.
+    return {**kwargs, "configurable": (config or {}).get("configurable")}
+
+
+def _child_config(
+    run_manager: CallbackManagerForRetrieverRun | AsyncCallbackManagerForRetrieverRun,
+    configurable: Mapping[str, Any] | None,
+) -> RunnableConfig:
+    config = RunnableConfig(callbacks=run_manager.get_child(), tags=list(run_manager.tags))
+    if configurable:
+        config["configurable"] = dict(configurable)
+    return config
+
+
+def _context(given: Any, configurable: Mapping[str, Any] | None) -> Any:
+    if given is not None or _enclosing_context() is not None:
+        return given  # LangGraph hands the enclosing graph's context on by itself
+    held = (configurable or {}).get(CONTEXT_KEY)
+    is_plain = held is None or isinstance(held, (Mapping, list, tuple, str, bytes, int, float))
+    return None if is_plain else held
+
+
+def _enclosing_context() -> Any:
+    try:
+        runtime = get_runtime()
+    except (RuntimeError, KeyError):
+        return None
+    return getattr(runtime, "context", None)
+
+
+def _documents_or_raise(packet: EvidencePacket) -> list[Document]:
+    _raise_if_failed(packet)
+    return packet.to_documents()
+
+
+def _content_and_artifact(result: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    packet = EvidencePacket.from_result(result)
+    _raise_if_failed(packet)
+    return packet_for_model(packet), packet.model_dump(mode="json")
+
+
+def _raise_if_failed(packet: EvidencePacket) -> None:
+    if packet.stop_reason is StopReason.RETRIEVAL_FAILED:
+        raise RetrievalFailedError(
+            f"retrieval_failed: no permitted attempt answered ({packet.usage.calls} of {packet.limits.max_calls} calls "
+            "charged)",
+            packet,
+        )

@@ -1,0 +1,83 @@
+"""Node ``assess_coverage``: state the facts, draw the inference, decide."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+from langgraph.runtime import Runtime
+from pydantic import TypeAdapter
+
+from bounded_retrieval.contracts.assessment import AssessmentInput, CoverageAssessment, QueryTerms
+from bounded_retrieval.contracts.budget import Usage, remaining
+from bounded_retrieval.contracts.candidate import Candidate, Unit
+from bounded_retrieval.contracts.settings import RunSettings
+from bounded_retrieval.contracts.trace import CoverageAssessed, SearchAttempted, TraceEvent
+from bounded_retrieval.graph.context import Parts
+from bounded_retrieval.graph.state import BoundedState, has_room_to_continue
+from bounded_retrieval.nodes.clock import Stopwatch
+from bounded_retrieval.nodes.running import Body, Call, method_call
+from bounded_retrieval.policies.coverage import observe
+from bounded_retrieval.policies.stopping import decide
+
+EVENTS: TypeAdapter[tuple[TraceEvent, ...]] = TypeAdapter(tuple[TraceEvent, ...])
+
+
+def assess_coverage(state: BoundedState, runtime: Runtime[Any], parts: Parts) -> Body:
+    """Observe the units read so far, let the assessor infer, and record the decision with every action's legality."""
+    watch = Stopwatch(state, parts)
+    settings = RunSettings.model_validate(state["settings"])
+    usage = Usage.model_validate(state["usage"])
+    searches = [event for event in EVENTS.validate_python(state["events"]) if isinstance(event, SearchAttempted)]
+    if searches[-1].outcome != "not_started":
+        usage = usage.model_copy(update={"iterations": usage.iterations + 1})
+    given = _given(state, settings, parts)
+    assessment = yield from _assess(given, settings, parts)
+    steps_suffice = has_room_to_continue(state)
+    decision = decide(settings, searches, assessment, usage, steps_suffice=steps_suffice)
+    event = CoverageAssessed(
+        observations=given.observations,
+        assessment=assessment,
+        usage=usage,
+        remaining=remaining(settings.limits, usage),
+        steps_suffice=steps_suffice,
+        legal_actions=decision.legal_actions,
+        action=decision.action,
+        stop_reason=decision.stop_reason,
+    ).model_dump(mode="json")
+    runtime.stream_writer(event)
+    failed = [] if assessment is not None else ["assessor_failed"]
+    return {
+        "events": [*state["events"], event],
+        "usage": usage.model_dump(),
+        "decision": {"action": decision.action, "stop_reason": decision.stop_reason},
+        "notes": list(dict.fromkeys([*state["notes"], *failed])),
+        "elapsed_ms": watch.elapsed_ms(),
+    }
+
+
+def _given(state: BoundedState, settings: RunSettings, parts: Parts) -> AssessmentInput:
+    units = {unit_id: Unit.model_validate(unit) for unit_id, unit in state["units"].items()}
+    query_terms = QueryTerms(terms=settings.terms, identifiers=settings.identifiers)
+    return AssessmentInput(
+        query=settings.query,
+        query_terms=query_terms,
+        observations=tuple(
+            observe(query_terms, unit, settings.limits.max_chars, parts.tokenizer) for unit in units.values()
+        ),
+        candidates=tuple(Candidate.model_validate(candidate) for candidate in state["candidates"]),
+        units=units,
+        threshold=settings.threshold,
+    )
+
+
+def _assess(
+    given: AssessmentInput, settings: RunSettings, parts: Parts
+) -> Generator[Call, Any, CoverageAssessment | None]:
+    is_pure = getattr(parts.assessor, "is_pure", False)
+    try:
+        answer = yield method_call(parts.assessor, "assess", given, is_pure=is_pure)
+        return CoverageAssessment.model_validate(answer)
+    except Exception as error:  # noqa: BLE001 - an assessor that fails has not found the evidence sufficient
+        parts.report({"event": "assessor_failed", "query_id": settings.query_id, "error": error})
+        return None

@@ -1,0 +1,153 @@
+"""What both search nodes do: check, charge, call, read the answer, record the attempt."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from langgraph.runtime import Runtime
+
+from bounded_retrieval.contracts.budget import Usage
+from bounded_retrieval.contracts.candidate import Channel, Unit
+from bounded_retrieval.contracts.settings import RunSettings
+from bounded_retrieval.contracts.trace import Interruption, Reference, SearchAttempted
+from bounded_retrieval.graph.context import Parts
+from bounded_retrieval.graph.state import BoundedState, Update
+from bounded_retrieval.nodes.clock import Stopwatch, interruption
+from bounded_retrieval.nodes.running import Body, Call, can_fetch, method_call
+from bounded_retrieval.policies.rows import Reading, Rows, read_rows
+from bounded_retrieval.policies.stopping import refuse_search, rows_to_request
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Search:
+    """One search that may start: what it asks for, and what was spent before it."""
+
+    channel: Channel
+    asked: int
+    settings: RunSettings
+    usage: Usage
+    state: BoundedState
+    parts: Parts
+
+    def report(self, event: str, error: Exception) -> None:
+        self.parts.report({"event": event, "channel": self.channel, "query_id": self.settings.query_id, "error": error})
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Answer:
+    """The rows of an answered call (none when it failed) and what was read of them."""
+
+    rows: Rows | None
+    reading: Reading
+
+
+def search_channel(channel: Channel, state: BoundedState, runtime: Runtime[Any], parts: Parts) -> Body:
+    """Make one search of a channel, if nothing forbids it; a call is charged before it is made."""
+    watch = Stopwatch(state, parts)
+    settings = RunSettings.model_validate(state["settings"])
+    usage = Usage.model_validate(state["usage"])
+    stopped = interruption(runtime, parts, settings.limits, watch)
+    refusal = stopped or refuse_search(channel, settings, usage)
+    if refusal is not None:
+        event = SearchAttempted(
+            channel=channel, requested=0, outcome="not_started", why_not=refusal, interruption=stopped, usage=usage
+        )
+        return _record(state, runtime, _timed(event, settings, watch), watch)
+    asked = rows_to_request(channel, settings, usage)
+    charge = {"calls": usage.calls + 1, "dense_calls": usage.dense_calls + (channel == "dense")}
+    search = _Search(
+        channel=channel,
+        asked=asked,
+        settings=settings,
+        usage=usage.model_copy(update=charge),
+        state=state,
+        parts=parts,
+    )
+    answer = yield from _call(search)
+    stopped = interruption(runtime, parts, settings.limits, watch)
+    event = _timed(_describe(search, answer, stopped), settings, watch)
+    return _record(state, runtime, event, watch) | _found(search, answer)
+
+
+def _call(search: _Search) -> Generator[Call, Any, _Answer]:
+    known = {unit_id: Unit.model_validate(unit) for unit_id, unit in search.state["units"].items()}
+    reading = Reading(known=known, reads_left=search.settings.limits.max_reads - search.usage.reads)
+    searcher = search.parts.searcher(search.channel)
+    try:
+        answer = yield method_call(searcher, "search", search.settings.query, search.asked, None)
+        rows = read_rows(answer, search.channel, search.asked)
+    except Exception as error:  # noqa: BLE001 - whatever a searcher raises, the attempt failed and stays charged
+        search.report("search_failed", error)
+        return _Answer(rows=None, reading=reading)
+    fetched = yield from _fetch(search, reading.wanted(rows.valid))
+    reading.take(rows.valid, fetched)
+    return _Answer(rows=rows, reading=reading)
+
+
+def _fetch(search: _Search, unit_ids: Sequence[str]) -> Generator[Call, Any, Mapping[str, Any]]:
+    source = search.parts.units or search.parts.searcher(search.channel)
+    if not unit_ids or not can_fetch(source):
+        return {}
+    try:
+        answer = yield method_call(source, "fetch", unit_ids)
+    except Exception as error:  # noqa: BLE001 - without its text a unit stays unread; the run goes on
+        search.report("fetch_failed", error)
+        return {}
+    return answer if isinstance(answer, Mapping) else {}
+
+
+def _describe(search: _Search, answer: _Answer, stopped: Interruption | None) -> SearchAttempted:
+    event = SearchAttempted(
+        channel=search.channel,
+        requested=search.asked,
+        outcome="failed" if answer.rows is None else "answered",
+        interruption=stopped,
+        usage=search.usage,
+    )
+    if answer.rows is None:
+        return event
+    reading = answer.reading
+    returned_before = {row["unit_id"] for event in search.state["events"] for row in event.get("returned", ())}
+    spent = {
+        "rows": search.usage.rows + answer.rows.charged,
+        "reads": search.usage.reads + len(reading.fresh),
+    }
+    return event.model_copy(
+        update={
+            "returned": tuple(Reference(unit_id=row.unit_id, rank=row.rank, score=row.score) for row in reading.rows),
+            "new_units": sum(row.unit_id not in returned_before for row in reading.rows),
+            "cut": answer.rows.cut,
+            "duplicates": reading.duplicates,
+            "invalid": answer.rows.invalid,
+            "unread": reading.unread,
+            "usage": search.usage.model_copy(update=spent),
+        }
+    )
+
+
+def _found(search: _Search, answer: _Answer) -> Update:
+    state, fresh = search.state, answer.reading.fresh
+    rows = [row.model_dump(exclude={"unit"}) for row in answer.reading.rows]
+    return {
+        "units": {**state["units"], **{unit_id: unit.model_dump() for unit_id, unit in fresh.items()}},
+        "sources": {**state["sources"], **dict.fromkeys(fresh, search.channel)},
+        "candidates": [*state["candidates"], *rows],
+    }
+
+
+def _record(state: BoundedState, runtime: Runtime[Any], event: SearchAttempted, watch: Stopwatch) -> Update:
+    dumped = event.model_dump(mode="json")
+    runtime.stream_writer(dumped)
+    return {
+        "events": [*state["events"], dumped],
+        "usage": event.usage.model_dump(),
+        "elapsed_ms": watch.elapsed_ms(),
+    }
+
+
+def _timed(event: SearchAttempted, settings: RunSettings, watch: Stopwatch) -> SearchAttempted:
+    if settings.limits.deadline_ms is None:
+        return event
+    return event.model_copy(update={"elapsed_ms": round(watch.elapsed_ms(), 3)})

@@ -1,0 +1,1 @@
+"""Policies: pure functions of recorded facts, without I/O."""

@@ -1,0 +1,134 @@
+"""Assemble the packet from what the recheck left, and take what it dropped out of the trace."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from bounded_retrieval.contracts.assessment import Observation, QueryTerms
+from bounded_retrieval.contracts.budget import Usage
+from bounded_retrieval.contracts.candidate import Candidate, Unit
+from bounded_retrieval.contracts.packet import EvidenceItem, EvidencePacket
+from bounded_retrieval.contracts.settings import RunSettings
+from bounded_retrieval.contracts.stop import PROVISIONAL, StopReason
+from bounded_retrieval.contracts.trace import (
+    CoverageAssessed,
+    EvidencePacked,
+    Ranked,
+    SearchAttempted,
+    TraceEvent,
+)
+from bounded_retrieval.policies.coverage import missing_from
+from bounded_retrieval.policies.fusion import FusedUnit, Fusion, by_channel
+from bounded_retrieval.policies.packing import pack
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recheck:
+    """What the recheck found: ids of units no longer as they were seen, and notes about the check itself."""
+
+    dropped: frozenset[str]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """What a run found by the time it ended, in the order in which it was first seen."""
+
+    units: Mapping[str, Unit]
+    candidates: Sequence[Candidate]
+    observations: Sequence[Observation]
+
+
+def assemble(  # noqa: PLR0913 - the five inputs of the last step stand side by side on purpose
+    settings: RunSettings,
+    found: Found,
+    usage: Usage,
+    stop_reason: StopReason,
+    *,
+    recheck: Recheck,
+    fusion: Fusion,
+    notes: Sequence[str],
+) -> tuple[EvidencePacket, EvidencePacked]:
+    """Fuse the candidates that survived the recheck, pack whole units, and state what was done."""
+    survivors = [c for c in found.candidates if c.unit_id in found.units and c.unit_id not in recheck.dropped]
+    ranking = fusion.fuse(by_channel(survivors))
+    lengths = {unit.unit_id: len(found.units[unit.unit_id].text) for unit in ranking}
+    packing = pack(list(lengths), lengths, settings.limits.max_units, settings.limits.max_chars)
+    packed = frozenset(packing.unit_ids)
+    query_terms = QueryTerms(terms=settings.terms, identifiers=settings.identifiers)
+    missing = missing_from(query_terms, tuple(o for o in found.observations if o.unit_id in packed))
+    all_notes = (*notes, *recheck.notes)
+    if any(skip.limit == "fits_alone" for skip in packing.skipped):
+        all_notes = (*all_notes, "unit_too_long")
+    final_usage = usage.model_copy(update={"units": len(packing.unit_ids), "chars": packing.chars})
+    packet = EvidencePacket(
+        query_id=settings.query_id,
+        items=tuple(_item(unit, found.units[unit.unit_id]) for unit in ranking if unit.unit_id in packed),
+        stop_reason=stop_reason,
+        resolution="provisional" if stop_reason in PROVISIONAL else "unresolved",
+        missing_terms=missing,
+        limits=settings.limits,
+        usage=final_usage,
+        notes=all_notes,
+    )
+    event = EvidencePacked(
+        dropped=len(recheck.dropped),
+        ranking=tuple(Ranked(unit_id=unit.unit_id, fused_score=unit.score) for unit in ranking),
+        packed=packing.unit_ids,
+        skipped=packing.skipped,
+        chars=packing.chars,
+        stop_reason=stop_reason,
+        missing_terms=missing,
+        notes=all_notes,
+        usage=final_usage,
+    )
+    return packet, event
+
+
+def redact(events: Sequence[TraceEvent], dropped: Collection[str]) -> tuple[TraceEvent, ...]:
+    """Replace every mention of a dropped unit by a count; what a decision needs stays."""
+    return tuple(_redact_event(event, frozenset(dropped)) for event in events) if dropped else tuple(events)
+
+
+def notes_of(searches: Sequence[SearchAttempted], units: Mapping[str, Unit]) -> tuple[str, ...]:
+    """Notes that follow from the searches, in a fixed order."""
+    stated = {
+        "channel_failed": any(search.outcome == "failed" for search in searches),
+        "rows_cut": any(search.cut for search in searches),
+        "invalid_rows": any(search.invalid for search in searches),
+        "units_unread": any(search.unread for search in searches),
+        "metadata_converted": any(unit.metadata_converted for unit in units.values()),
+    }
+    return tuple(note for note, holds in stated.items() if holds)
+
+
+def _item(fused: FusedUnit, unit: Unit) -> EvidenceItem:
+    return EvidenceItem(
+        unit_id=unit.unit_id,
+        fingerprint=unit.fingerprint,
+        title=unit.title,
+        text=unit.text,
+        metadata=unit.metadata,
+        channels=dict(fused.channels),
+        fused_score=fused.score,
+    )
+
+
+def _redact_event(event: TraceEvent, dropped: frozenset[str]) -> TraceEvent:
+    if isinstance(event, SearchAttempted):
+        kept = tuple(reference for reference in event.returned if reference.unit_id not in dropped)
+        return event.model_copy(update={"returned": kept, "dropped": len(event.returned) - len(kept)})
+    if isinstance(event, CoverageAssessed):
+        observations = tuple(o for o in event.observations if o.unit_id not in dropped)
+        assessment = event.assessment
+        if assessment is not None and assessment.best_unit_id in dropped:
+            assessment = assessment.model_copy(update={"best_unit_id": None})
+        return event.model_copy(
+            update={
+                "observations": observations,
+                "dropped_observations": len(event.observations) - len(observations),
+                "assessment": assessment,
+            }
+        )
+    return event

@@ -1,0 +1,105 @@
+"""Observe which query terms and exact identifiers a unit holds, and the reference assessor over it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from bounded_retrieval.contracts.assessment import AssessmentInput, CoverageAssessment, Observation, QueryTerms
+from bounded_retrieval.contracts.candidate import Unit, searchable_text
+from bounded_retrieval.contracts.ports import Tokenizer
+from bounded_retrieval.policies.tokenize import STOP_WORDS, find_identifiers, tokenize
+
+
+def retain_terms(query: str, tokenizer: Tokenizer = tokenize) -> QueryTerms:
+    """What of a query is looked for: its distinct terms without stop words, in order, and its identifiers.
+
+    A query of stop words only retains them all: then they are what was asked for.
+    """
+    terms = tuple(dict.fromkeys(tokenizer(query)))
+    kept = tuple(term for term in terms if term not in STOP_WORDS)
+    return QueryTerms(terms=kept or terms, identifiers=find_identifiers(query))
+
+
+def observe(query_terms: QueryTerms, unit: Unit, max_chars: int, tokenizer: Tokenizer = tokenize) -> Observation:
+    """State the facts about one unit: terms and identifiers held by its title or text, characters, whether it fits.
+
+    A unit too long to fit ``max_chars`` alone cannot become evidence; its terms are not looked at.
+    """
+    fits = len(unit.text) <= max_chars
+    text = searchable_text(unit.title, unit.text) if fits else ""
+    held = set(tokenizer(text))
+    held_identifiers = set(find_identifiers(text)) if query_terms.identifiers else set()
+    return Observation(
+        unit_id=unit.unit_id,
+        matched_terms=tuple(term for term in query_terms.terms if term in held),
+        matched_identifiers=tuple(name for name in query_terms.identifiers if name in held_identifiers),
+        chars=len(unit.text),
+        fits=fits,
+    )
+
+
+def missing_from(query_terms: QueryTerms, observations: tuple[Observation, ...]) -> tuple[str, ...]:
+    """Terms in query order, then identifiers that are no term themselves, that no observed unit holds."""
+    held = {term for observation in observations for term in observation.matched_terms}
+    held_identifiers = {name for observation in observations for name in observation.matched_identifiers}
+    missing = [term for term in query_terms.terms if term not in held]
+    missing += [name for name in query_terms.identifiers if name not in held_identifiers]
+    return tuple(dict.fromkeys(missing))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TermCoverage:
+    """The reference assessor: the largest fraction of the retained terms that one returned unit holds.
+
+    Sufficient when that fraction is at least the threshold and every identifier of the query is held exactly by
+    some returned unit that fits. Without a unit that fits, or without a term to look for, it is never sufficient.
+    """
+
+    name: ClassVar[str] = "term_coverage"
+    is_pure: ClassVar[bool] = True
+    default_threshold: float = 0.8
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """What the assessor was set to, for the trace."""
+        return {"default_threshold": self.default_threshold}
+
+    def assess(self, given: AssessmentInput) -> CoverageAssessment:
+        """Compare the best unit's fraction with ``given.threshold``."""
+        fitting = tuple(observation for observation in given.observations if observation.fits)
+        terms = len(given.query_terms.terms)
+        best = max(fitting, key=lambda observation: len(observation.matched_terms), default=None)
+        coverage = len(best.matched_terms) / terms if best is not None and terms else 0.0
+        absent = _absent_identifiers(given.query_terms, fitting)
+        sufficient = best is not None and terms > 0 and coverage >= given.threshold and not absent
+        return CoverageAssessment(
+            coverage=coverage,
+            threshold=given.threshold,
+            missing_terms=missing_from(given.query_terms, fitting),
+            sufficient=sufficient,
+            best_unit_id=best.unit_id if best is not None and best.matched_terms else None,
+            reasons=_reasons(coverage, given.threshold, terms, best, absent),
+            assessor=self.name,
+            settings=dict(self.settings),
+        )
+
+
+def _absent_identifiers(query_terms: QueryTerms, fitting: tuple[Observation, ...]) -> tuple[str, ...]:
+    held = {name for observation in fitting for name in observation.matched_identifiers}
+    return tuple(name for name in query_terms.identifiers if name not in held)
+
+
+def _reasons(
+    coverage: float, threshold: float, terms: int, best: Observation | None, absent: tuple[str, ...]
+) -> tuple[str, ...]:
+    if best is None:
+        return ("no returned unit fits the packet",)
+    if not terms:
+        return ("the query holds no term to look for",)
+    relation = "reaches" if coverage >= threshold else "is below"
+    reasons = [f"{len(best.matched_terms)} of {terms} terms in one unit: {coverage:.3f} {relation} {threshold:g}"]
+    if absent:
+        reasons.append(f"identifiers held exactly by no returned unit: {', '.join(absent)}")
+    return tuple(reasons)

@@ -1,0 +1,77 @@
+"""Replay a run from its trace: decide, fuse and pack again from what was recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from bounded_retrieval.contracts.budget import Usage
+from bounded_retrieval.contracts.candidate import Candidate, Unit
+from bounded_retrieval.contracts.packet import EvidencePacket
+from bounded_retrieval.contracts.settings import RunSettings
+from bounded_retrieval.contracts.stop import StopReason
+from bounded_retrieval.contracts.trace import CoverageAssessed, DecisionTrace, EvidencePacked, SearchAttempted
+from bounded_retrieval.errors import RequestError
+from bounded_retrieval.policies.assembly import Found, Recheck, assemble
+from bounded_retrieval.policies.fusion import Fusion, ReciprocalRankFusion
+from bounded_retrieval.policies.stopping import decide
+
+
+def replay(trace: DecisionTrace, units: Mapping[str, Unit], fusion: Fusion | None = None) -> EvidencePacket:
+    """Make the packet again from a returned trace, redacted or not, without any search.
+
+    Every recorded decision is taken again by the same code and must come out as recorded.
+
+    Args:
+        trace: a whole trace, from ``request_inspected`` to ``evidence_packed``.
+        units: the texts of the units that survived the recheck (a trace holds none), by id.
+        fusion: the run's fusion; by default `ReciprocalRankFusion`.
+
+    Raises:
+        RequestError: the trace is not whole, names another fusion, or a decision comes out differently.
+    """
+    fusion = fusion or ReciprocalRankFusion()
+    request, packed = trace.events[0] if trace.events else None, trace.events[-1] if trace.events else None
+    if not isinstance(request, RunSettings) or not isinstance(packed, EvidencePacked):
+        raise RequestError("trace: not whole; it runs from request_inspected to evidence_packed")
+    if request.fusion != fusion.name:
+        raise RequestError(f"trace: was fused by {request.fusion}, not {fusion.name}")
+    stop_reason, usage = _replay_decisions(request, trace)
+    last = trace.decisions[-1]
+    packet, _ = assemble(
+        request,
+        Found(units=units, candidates=_candidates(trace.searches, last), observations=last.observations),
+        usage,
+        stop_reason,
+        recheck=Recheck(dropped=frozenset()),
+        fusion=fusion,
+        notes=tuple(note for note in packed.notes if note != "unit_too_long"),
+    )
+    return packet
+
+
+def _replay_decisions(settings: RunSettings, trace: DecisionTrace) -> tuple[StopReason, Usage]:
+    searches: list[SearchAttempted] = []
+    stop_reason, usage = StopReason.RESOURCE_BUDGET_EXHAUSTED, Usage()
+    for event in trace.events:
+        if isinstance(event, SearchAttempted):
+            searches.append(event)
+        elif isinstance(event, CoverageAssessed):
+            usage = event.usage
+            decision = decide(settings, searches, event.assessment, usage, steps_suffice=event.steps_suffice)
+            if (decision.action, decision.stop_reason) != (event.action, event.stop_reason):
+                raise RequestError(
+                    f"trace: decision {len(searches)} was {event.action} ({event.stop_reason}) "
+                    f"but replays as {decision.action} ({decision.stop_reason})"
+                )
+            stop_reason = decision.stop_reason or stop_reason
+    return stop_reason, usage
+
+
+def _candidates(searches: Sequence[SearchAttempted], last: CoverageAssessed) -> list[Candidate]:
+    observed = {observation.unit_id for observation in last.observations}
+    return [
+        Candidate(unit_id=row.unit_id, channel=search.channel, rank=row.rank, score=row.score)
+        for search in searches
+        for row in search.returned
+        if row.unit_id in observed
+    ]

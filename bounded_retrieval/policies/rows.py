@@ -1,0 +1,94 @@
+"""Read a searcher's answer: which rows count, which units are new, which may be read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from langchain_core.documents import Document
+
+from bounded_retrieval.contracts.candidate import Candidate, Channel, Unit
+from bounded_retrieval.contracts.normalise import clean_text
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rows:
+    """An answer cut to what was asked for: valid rows in order, and counts of the others."""
+
+    valid: tuple[Candidate, ...]
+    charged: int
+    cut: int
+    invalid: int
+
+
+def read_rows(answer: Any, channel: Channel, asked: int) -> Rows:
+    """Cut an answer to the rows asked for and set aside what is no candidate.
+
+    Raises:
+        TypeError: the answer is not a list of rows at all.
+    """
+    if not isinstance(answer, Sequence) or isinstance(answer, (str, bytes)):
+        raise TypeError(f"a searcher returns a list of Candidate, not {type(answer).__name__}")
+    kept = answer[:asked]
+    valid = tuple(
+        row.model_copy(update={"channel": channel, "unit_id": clean_text(row.unit_id)})
+        for row in kept
+        if isinstance(row, Candidate)
+    )
+    return Rows(valid=valid, charged=len(kept), cut=len(answer) - len(kept), invalid=len(kept) - len(valid))
+
+
+@dataclass(kw_only=True)
+class Reading:
+    """Works through one answer's rows in order and decides which units may be read.
+
+    Attributes:
+        known: units read by earlier searches, by id.
+        reads_left: how many further distinct units may be read.
+    """
+
+    known: Mapping[str, Unit]
+    reads_left: int
+    fresh: dict[str, Unit] = field(default_factory=dict)
+    rows: list[Candidate] = field(default_factory=list)
+    duplicates: int = 0
+    unread: int = 0
+
+    def wanted(self, rows: Sequence[Candidate]) -> list[str]:
+        """Ids in rank order that bring no text of their own and may still be read."""
+        distinct = dict.fromkeys(row.unit_id for row in rows if row.unit_id not in self.known)
+        with_text = {row.unit_id for row in rows if row.unit is not None}
+        return [unit_id for unit_id in list(distinct)[: self.reads_left] if unit_id not in with_text]
+
+    def take(self, rows: Sequence[Candidate], fetched: Mapping[str, Any]) -> None:
+        """Read the rows' units, merging those whose text was already seen under another id."""
+        seen: set[str] = set()
+        aliases = {unit.fingerprint: unit.unit_id for unit in self.known.values()}
+        for row in rows:
+            unit_id = self._identify(row, fetched, aliases)
+            if unit_id in seen:
+                self.duplicates += 1
+                continue
+            seen.add(unit_id)
+            update = {"unit_id": unit_id, "rank": len(seen), "unit": None}
+            self.rows.append(row.model_copy(update=update))
+
+    def _identify(self, row: Candidate, fetched: Mapping[str, Any], aliases: dict[str, str]) -> str:
+        if row.unit_id in self.known or row.unit_id in self.fresh:
+            return row.unit_id
+        document = row.unit if row.unit is not None else fetched.get(row.unit_id)
+        if not isinstance(document, Document) or not document.page_content.strip():
+            self.unread += 1
+            return row.unit_id
+        unit = Unit.from_document(document, row.unit_id)
+        alias = aliases.get(unit.fingerprint)
+        if alias is not None:
+            return alias
+        if self.reads_left < 1:
+            self.unread += 1
+            return row.unit_id
+        self.reads_left -= 1
+        self.fresh[unit.unit_id] = unit
+        aliases[unit.fingerprint] = unit.unit_id
+        return unit.unit_id

@@ -1,0 +1,123 @@
+"""Turn text into terms and find exact identifiers in it.
+
+One tokenizer serves the lexical index and the coverage assessment, so that a term is missing for both or for
+neither.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+TOKENIZER_NAME = "unicode-1"
+"""Changes whenever the terms of any text change; an index records it."""
+
+STOP_WORDS = frozenset(
+    """
+    a about after all also am an and any are as at be because been before being between but by can could did do does
+    doing during each for from had has have having he her hers him his how i if in into is it its just many may me
+    might more most much must my no nor not of off on once only or other our ours out over own same shall she should
+    so some such than that the their theirs them then there these they this those through to too under until up us
+    very was we were what when where which while who whom whose why will with would you your yours
+    """.split()  # noqa: SIM905 - sixteen dozen quoted words would be harder to read
+)
+"""English function words; they are not asked for in lexical search and do not count for coverage."""
+
+# Combining marks that carry vowels in Indic, Arabic and other scripts are no word characters for ``re``; without
+# them a word would fall apart.
+_MARKS = "".join(chr(code) for code in range(0x0300, 0x1E00) if unicodedata.category(chr(code)) in ("Mn", "Mc"))
+_WORD = re.compile(rf"[^\W_](?:[^\W_]|[{_MARKS}])*")
+_DASHES = re.compile("[\u2010-\u2015\u2212\ufe58\ufe63\uff0d]")
+_IGNORED = re.compile("[\u00ad\u200b-\u200d\u2060\ufeff]")
+_LATIN_ACCENT = re.compile("(?<=[\u0000-\u03ff])[\u0300-\u036f]+")
+
+# Letters and digits of alphabetic scripts; scripts written without spaces would glue a sentence to an identifier.
+_ID_CHARS = "0-9a-z\u00df-\u024f\u03b1-\u03c9\u0430-\u045f"
+_IDENTIFIER = re.compile(rf"(?<![{_ID_CHARS}])[{_ID_CHARS}]+(?:[-._][{_ID_CHARS}]+)*(?![{_ID_CHARS}])")
+_ORDINARY = re.compile(r"\d+(?:st|nd|rd|th|s)?(?:-[^\W\d_]{3,})*")
+
+_UNSPACED = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003134f]+")
+
+
+def fold(text: str) -> str:
+    """NFKC, case folded, every dash as ``-``, invisible joiners removed."""
+    text = unicodedata.normalize("NFKC", text).casefold()
+    return _IGNORED.sub("", _DASHES.sub("-", text))
+
+
+def find_identifiers(text: str) -> tuple[str, ...]:
+    """Device-style identifiers in order of first appearance, folded, without repeats.
+
+    An identifier is a longest run of letters and digits, joined inside by single ``-``, ``.`` or ``_``, that holds
+    at least one letter and one digit: ``hx-200``, ``kb5034441``, ``v2.3.1``. Ordinals, decades and measures written
+    as words (``19th``, ``1990s``, ``15-year-old``) are not.
+    """
+    return tuple(dict.fromkeys(_identifiers_in(fold(text))))
+
+
+def tokenize(text: str) -> list[str]:
+    """Terms of a text in order, repeats kept.
+
+    Words are runs of letters and digits of any script, folded (see `fold`), Latin and Greek accents removed.
+    An identifier is one term and is not taken apart. Han and kana runs, written without spaces, give overlapping
+    pairs of characters (a single character gives itself).
+    """
+    folded = fold(text)
+    terms: list[str] = []
+    position = 0
+    for match in _IDENTIFIER.finditer(folded):
+        if _is_identifier(match.group()):
+            terms.extend(_words_in(folded[position : match.start()]))
+            terms.append(match.group())
+            position = match.end()
+    terms.extend(_words_in(folded[position:]))
+    return terms
+
+
+def index_terms(text: str) -> list[str]:
+    """What the lexical index holds for a text: its terms, and after them the parts of each joined identifier.
+
+    ``HX-200`` gives ``hx-200``, ``hx`` and ``200``, so that an exact match ranks first and a partial one still
+    ranks.
+    """
+    terms = tokenize(text)
+    joined = [term for term in terms if not term.isalnum()]
+    return terms + [part for term in joined for part in _words_in(term) if part != term]
+
+
+def _identifiers_in(folded: str) -> list[str]:
+    return [match.group() for match in _IDENTIFIER.finditer(folded) if _is_identifier(match.group())]
+
+
+def _is_identifier(run: str) -> bool:
+    has_digit = any(char.isdigit() for char in run)
+    has_letter = any(char.isalpha() for char in run)
+    return has_digit and has_letter and _ORDINARY.fullmatch(run) is None
+
+
+def _words_in(folded: str) -> list[str]:
+    if not folded.isascii():
+        folded = _without_accents(folded)
+    words: list[str] = []
+    for word in _WORD.findall(folded):
+        words.extend([word] if word.isascii() else _split_unspaced(word))
+    return words
+
+
+def _without_accents(folded: str) -> str:
+    decomposed = unicodedata.normalize("NFD", folded)
+    return unicodedata.normalize("NFC", _LATIN_ACCENT.sub("", decomposed))
+
+
+def _split_unspaced(word: str) -> list[str]:
+    pieces: list[str] = []
+    position = 0
+    for match in _UNSPACED.finditer(word):
+        if match.start() > position:
+            pieces.append(word[position : match.start()])
+        run = match.group()
+        pieces.extend(run[i : i + 2] for i in range(max(1, len(run) - 1)))
+        position = match.end()
+    if position < len(word):
+        pieces.append(word[position:])
+    return pieces

@@ -1,0 +1,86 @@
+"""The tokenised corpus behind a lexical index: every unit's terms as integer ids."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bounded_retrieval.contracts.candidate import Unit, searchable_text
+from bounded_retrieval.policies.tokenize import index_terms
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenCorpus:
+    """Terms of all units by row: unit ``r`` holds the term ids ``flat[offsets[r] : offsets[r + 1]]``.
+
+    Attributes:
+        vocabulary: id of each term, from 0 without gaps; every term occurs in some unit.
+        flat: int32, shape (terms of all units,).
+        offsets: int64, shape (units + 1,), ascending from 0.
+    """
+
+    vocabulary: Mapping[str, int]
+    flat: NDArray[np.int32]
+    offsets: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return (self.flat[self.offsets[row] : self.offsets[row + 1]].tolist() for row in range(len(self)))
+
+    def take(self, rows: NDArray[np.int64]) -> TokenCorpus:
+        """The given rows in the given order; terms that none of them holds leave the vocabulary."""
+        lengths = np.diff(self.offsets)[rows]
+        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+        shifts = np.repeat(self.offsets[:-1][rows] - offsets[:-1], lengths)
+        return _without_unused(self.vocabulary, self.flat[shifts + np.arange(len(shifts))], offsets)
+
+
+class CorpusBuilder:
+    """Tokenises units one by one, in any order, and keeps nothing of them but term ids and unit ids.
+
+    Args:
+        base: a corpus that the new one starts from; its texts are not tokenised again.
+        base_ids: unit ids of its rows.
+    """
+
+    def __init__(self, base: TokenCorpus | None = None, base_ids: Sequence[str] = ()) -> None:
+        self._base = base
+        self._ids = list(base_ids)
+        self._vocabulary = dict(base.vocabulary) if base else {}
+        self._flat = array("i")
+        self._lengths = array("q")
+
+    def add(self, unit: Unit) -> None:
+        """Add a unit; with an id already there, it takes that unit's place."""
+        terms = index_terms(searchable_text(unit.title, unit.text))
+        vocabulary = self._vocabulary
+        self._flat.extend(vocabulary.setdefault(term, len(vocabulary)) for term in terms)
+        self._lengths.append(len(terms))
+        self._ids.append(unit.unit_id)
+
+    def build(self, unit_ids: Sequence[str]) -> TokenCorpus:
+        """The corpus of the given units, in the order given (ascending, for an index)."""
+        flat = np.array(self._flat, dtype=np.int32)
+        lengths = np.array(self._lengths, dtype=np.int64)
+        if self._base is not None:
+            flat = np.concatenate([self._base.flat, flat])
+            lengths = np.concatenate([np.diff(self._base.offsets), lengths])
+        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+        places = {unit_id: place for place, unit_id in enumerate(self._ids)}
+        rows = np.array([places[unit_id] for unit_id in unit_ids], dtype=np.int64)
+        return TokenCorpus(vocabulary=self._vocabulary, flat=flat, offsets=offsets).take(rows)
+
+
+def _without_unused(vocabulary: Mapping[str, int], flat: NDArray[np.int32], offsets: NDArray[np.int64]) -> TokenCorpus:
+    used = np.bincount(flat, minlength=len(vocabulary)) > 0
+    if not used.all():
+        renumbered = np.cumsum(used, dtype=np.int32) - 1
+        flat = renumbered[flat]
+        vocabulary = {term: int(renumbered[term_id]) for term, term_id in vocabulary.items() if used[term_id]}
+    return TokenCorpus(vocabulary=vocabulary, flat=flat, offsets=offsets)

@@ -1,0 +1,164 @@
+"""The files of a lexical index: JSON, NumPy arrays and one SQLite file; nothing is pickled.
+
+::
+
+    lexical.json      format, tokenizer, k1, b, number of units; written last
+    vocabulary.json   the terms in the order of their ids
+    token_ids.npy     int32, the terms of all units      offsets.npy   int64, where each unit's begin
+    scores.npy        float64, scores by term            rows.npy      int32, the unit of each score
+    indptr.npy        int64, where each term's scores begin
+    units.sqlite      the units themselves
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from bounded_retrieval.errors import StoreCorruptError, StoreMissingError, StoreVersionError
+from bounded_retrieval.policies.tokenize import TOKENIZER_NAME
+from bounded_retrieval.retrievers._bm25_backends import Postings
+from bounded_retrieval.retrievers._bm25_corpus import TokenCorpus
+from bounded_retrieval.retrievers.units import SqliteUnits
+
+LEXICAL_FORMAT = 1
+HEADER, VOCABULARY, UNITS = "lexical.json", "vocabulary.json", "units.sqlite"
+ARRAYS: dict[str, np.dtype[Any]] = {
+    "token_ids.npy": np.dtype(np.int32),
+    "offsets.npy": np.dtype(np.int64),
+    "scores.npy": np.dtype(np.float64),
+    "rows.npy": np.dtype(np.int32),
+    "indptr.npy": np.dtype(np.int64),
+}
+LEXICAL_FILES = (HEADER, VOCABULARY, UNITS, *ARRAYS)
+"""Every file of the directory, `units.sqlite` included."""
+
+
+class Header(BaseModel):
+    """What ``lexical.json`` holds."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    format: int = LEXICAL_FORMAT
+    tokenizer: str = TOKENIZER_NAME
+    k1: float
+    b: float
+    units: int = Field(ge=0)
+
+
+def write_lexical(directory: Path, header: Header, corpus: TokenCorpus, postings: Postings) -> None:
+    """Write every file but the units; readers that have older files of these names open go on with those."""
+    terms = sorted(corpus.vocabulary, key=corpus.vocabulary.__getitem__)
+    arrays: list[NDArray[Any]] = [corpus.flat, corpus.offsets, postings.data, postings.indices, postings.indptr]
+    write_file(directory / VOCABULARY, lambda path: _write_json(path, terms))
+    for (name, dtype), values in zip(ARRAYS.items(), arrays, strict=True):
+        write_file(directory / name, _array_writer(values.astype(dtype, copy=False)))
+    write_file(directory / HEADER, lambda path: _write_json(path, header.model_dump()))
+
+
+def write_file(path: Path, write: Callable[[Path], object]) -> None:
+    """Let ``write`` make a new file beside ``path`` and put it in its place."""
+    partial = path.with_name(f"{path.name}.partial")
+    partial.unlink(missing_ok=True)
+    write(partial)
+    partial.replace(path)
+
+
+def read_lexical(directory: Path) -> tuple[Header, TokenCorpus, Postings, SqliteUnits]:
+    """Open the files; arrays are memory-mapped.
+
+    Raises:
+        StoreMissingError: the directory holds none of the files.
+        StoreVersionError: another format, or terms of another tokenizer.
+        StoreCorruptError: a file is missing, damaged, or does not fit the others; names it.
+    """
+    if not any((directory / name).exists() for name in LEXICAL_FILES):
+        raise StoreMissingError(f"{directory}: no lexical index there")
+    header = _read_header(directory / HEADER)
+    flat, offsets, data, indices, indptr = (_read_array(directory / name, dtype) for name, dtype in ARRAYS.items())
+    terms = _read_vocabulary(directory / VOCABULARY)
+    _check_spans(directory / "offsets.npy", offsets, spans=header.units, end=len(flat))
+    _check_spans(directory / "indptr.npy", indptr, spans=len(terms), end=len(data))
+    if len(indices) != len(data):
+        raise StoreCorruptError(f"{directory / 'rows.npy'}: {len(indices)} entries, expected {len(data)}")
+    if not (directory / UNITS).is_file():
+        raise StoreCorruptError(f"{directory / UNITS}: missing")
+    units = SqliteUnits(directory / UNITS)
+    if len(units) != header.units:
+        units.close()
+        raise StoreCorruptError(f"{directory / UNITS}: {len(units)} units, expected {header.units}")
+    vocabulary = {term: term_id for term_id, term in enumerate(terms)}
+    corpus = TokenCorpus(vocabulary=vocabulary, flat=flat, offsets=offsets)
+    return header, corpus, Postings(data=data, indices=indices, indptr=indptr), units
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file of the index.
+
+    Raises:
+        StoreCorruptError: it is missing or no JSON; names it.
+    """
+    try:
+        return json.loads(path.read_bytes())
+    except OSError as error:
+        raise StoreCorruptError(f"{path}: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        raise StoreCorruptError(f"{path}: not JSON ({error})") from error
+
+
+def _write_json(path: Path, value: Any) -> None:
+    path.write_text(json.dumps(value, ensure_ascii=False, separators=(",", ":")), encoding="utf-8")
+
+
+def _array_writer(values: NDArray[Any]) -> Callable[[Path], None]:
+    def write(path: Path) -> None:
+        with path.open("wb") as file:
+            np.save(file, values, allow_pickle=False)
+
+    return write
+
+
+def _read_header(path: Path) -> Header:
+    held = read_json(path)
+    found = held.get("format") if isinstance(held, dict) else None
+    if isinstance(found, int) and found != LEXICAL_FORMAT:
+        raise StoreVersionError(f"{path}: format {found}; this version reads {LEXICAL_FORMAT}")
+    try:
+        header = Header.model_validate(held)
+    except ValidationError as error:
+        raise StoreCorruptError(f"{path}: not the header of a lexical index") from error
+    if header.tokenizer != TOKENIZER_NAME:
+        raise StoreVersionError(f"{path}: tokenizer {header.tokenizer!r}; this version has {TOKENIZER_NAME!r}")
+    return header
+
+
+def _read_vocabulary(path: Path) -> list[str]:
+    terms = read_json(path)
+    if not isinstance(terms, list) or not all(isinstance(term, str) for term in terms):
+        raise StoreCorruptError(f"{path}: not a list of terms")
+    if len(set(terms)) != len(terms):
+        raise StoreCorruptError(f"{path}: a term stands there twice")
+    return terms
+
+
+def _read_array(path: Path, dtype: np.dtype[Any]) -> NDArray[Any]:
+    try:
+        values = np.load(path, mmap_mode="r", allow_pickle=False)
+    except OSError as error:
+        raise StoreCorruptError(f"{path}: {error.strerror or error}") from error
+    except (ValueError, EOFError) as error:
+        raise StoreCorruptError(f"{path}: {error}") from error
+    if not isinstance(values, np.ndarray) or values.ndim != 1 or values.dtype != dtype:
+        raise StoreCorruptError(f"{path}: not a one-dimensional array of {dtype}")
+    return np.asarray(values)
+
+
+def _check_spans(path: Path, starts: NDArray[np.int64], *, spans: int, end: int) -> None:
+    if len(starts) != spans + 1 or starts[0] != 0 or starts[-1] != end or (np.diff(starts) < 0).any():
+        raise StoreCorruptError(f"{path}: does not describe {spans} spans that end at {end}")

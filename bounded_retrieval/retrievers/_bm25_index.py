@@ -1,0 +1,120 @@
+"""One state of a lexical index. It never changes: an edit makes another, and searches keep the one they began with."""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from threading import Lock
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bounded_retrieval.contracts.candidate import Unit
+from bounded_retrieval.contracts.filters import Filter, compile_filter, filter_key
+from bounded_retrieval.errors import ConfigurationError
+from bounded_retrieval.policies.tokenize import STOP_WORDS, index_terms
+from bounded_retrieval.retrievers._bm25_backends import Backend, Postings, create_scorer
+from bounded_retrieval.retrievers._bm25_corpus import CorpusBuilder, TokenCorpus
+from bounded_retrieval.retrievers.units import RowUnits
+
+SCORE_DECIMALS = 9
+"""Scores are rounded to this many decimals, so that the two backends and the order of additions agree on ties."""
+
+_ROUNDING = 10.0**-SCORE_DECIMALS
+_CACHED_FILTERS = 32
+
+
+@dataclass(frozen=True, kw_only=True)
+class BM25Settings:
+    """How scores are computed.
+
+    Attributes:
+        backend: ``bm25s`` (sparse, fast) or ``rank_bm25`` (reference; a Python loop over all units).
+        k1: how slowly repeats of a term stop counting; 0 or more.
+        b: how much a unit's length counts, 0 to 1.
+    """
+
+    backend: Backend = "bm25s"
+    k1: float = 1.5
+    b: float = 0.75
+
+    def __post_init__(self) -> None:
+        if self.backend not in ("bm25s", "rank_bm25"):
+            raise ConfigurationError(f"backend: expected 'bm25s' or 'rank_bm25' (got {self.backend!r})")
+        if not (math.isfinite(self.k1) and self.k1 >= 0):
+            raise ConfigurationError(f"k1: expected 0 or more (got {self.k1!r})")
+        if not 0 <= self.b <= 1:
+            raise ConfigurationError(f"b: expected 0 to 1 (got {self.b!r})")
+
+
+class LexicalIndex:
+    """Units, their terms and the scorer over them; row ``r`` is the same unit in all three."""
+
+    def __init__(
+        self, units: RowUnits, corpus: TokenCorpus, settings: BM25Settings, postings: Postings | None = None
+    ) -> None:
+        self.units = units
+        self.corpus = corpus
+        self.settings = settings
+        self.scorer = create_scorer(settings.backend, corpus, k1=settings.k1, b=settings.b, postings=postings)
+        self._masks: OrderedDict[str, NDArray[np.bool_]] = OrderedDict()
+        self._masks_lock = Lock()
+
+    def edited(self, changed: Mapping[str, Unit], removed: Collection[str]) -> LexicalIndex:
+        """Another index without ``removed``, with ``changed`` added or put in place; scores are computed anew."""
+        units = self.units.edited(changed, removed)
+        builder = CorpusBuilder(self.corpus, self.units.ids())
+        for unit in changed.values():
+            builder.add(unit)
+        return LexicalIndex(units, builder.build(units.ids()), self.settings)
+
+    def top(self, query: str, k: int, filter: Filter | None) -> list[tuple[int, float]]:
+        """Rows and scores of the best ``k`` units with a score above 0, best first, ties by row."""
+        term_ids = self._known_terms(query)
+        if k <= 0 or not term_ids:
+            return []
+        scores = self.scorer.scores(term_ids)
+        if filter:
+            scores[~self._mask(filter)] = 0.0
+        return _best(scores, k)
+
+    def score(self, query: str, unit_ids: Sequence[str]) -> dict[str, float]:
+        """The score of each given unit that exists."""
+        rows = self.units.rows_of(unit_ids)
+        scores = self.scorer.scores_at(self._known_terms(query), list(rows.values()))
+        return dict(zip(rows, np.round(scores, SCORE_DECIMALS).tolist(), strict=True))
+
+    def _known_terms(self, query: str) -> list[int]:
+        terms = dict.fromkeys(index_terms(query))
+        telling = [term for term in terms if term not in STOP_WORDS] or terms
+        vocabulary = self.corpus.vocabulary
+        return [vocabulary[term] for term in telling if term in vocabulary]
+
+    def _mask(self, filter: Filter) -> NDArray[np.bool_]:
+        passes = compile_filter(filter)
+        key = filter_key(filter)
+        with self._masks_lock:
+            if key in self._masks:
+                self._masks.move_to_end(key)
+                return self._masks[key]
+        matches = (passes(metadata) for _, metadata in self.units.metadata())
+        mask = np.fromiter(matches, dtype=np.bool_, count=len(self.units))
+        with self._masks_lock:
+            self._masks[key] = mask
+            while len(self._masks) > _CACHED_FILTERS:
+                self._masks.popitem(last=False)
+        return mask
+
+
+def _best(scores: NDArray[np.float64], k: int) -> list[tuple[int, float]]:
+    rows = np.flatnonzero(scores > 0)
+    if len(rows) > k:
+        held = scores[rows]
+        bar = np.partition(held, len(rows) - k)[len(rows) - k]
+        # Every unit that may round to the k-th score stays in, so that the tie is resolved by the declared rule.
+        rows = rows[held >= bar - _ROUNDING]
+    rounded = np.round(scores[rows], SCORE_DECIMALS)
+    order = np.argsort(-rounded, kind="stable")[:k]
+    return [(row, score) for row, score in zip(rows[order].tolist(), rounded[order].tolist(), strict=True) if score > 0]

@@ -1,0 +1,165 @@
+"""The lexical channel: BM25 over units, in memory or opened from files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from threading import Lock
+
+from langchain_core.documents import Document
+
+from bounded_retrieval.contracts.candidate import Candidate
+from bounded_retrieval.contracts.filters import Filter
+from bounded_retrieval.policies.tokenize import TOKENIZER_NAME, tokenize
+from bounded_retrieval.retrievers._bm25_backends import Backend, BM25sScorer, score_postings
+from bounded_retrieval.retrievers._bm25_corpus import CorpusBuilder
+from bounded_retrieval.retrievers._bm25_files import HEADER, UNITS, Header, read_lexical, write_file, write_lexical
+from bounded_retrieval.retrievers._bm25_index import BM25Settings, LexicalIndex
+from bounded_retrieval.retrievers.units import MemoryUnits, RowUnits, read_units, write_units
+
+
+class BM25Searcher:
+    """Searches units by their words; a searcher, a scoring searcher and a unit source in one.
+
+    Make one with `from_documents` or `open`. Indexed are the terms (`index_terms`) of a unit's title and text. A
+    query's terms count once each; stop words are dropped unless nothing else is left. Scores are Lucene's BM25
+    (the formula stands in ``_bm25_backends.py``), rounded to 9 decimals. Order: score, then unit id ascending; a unit
+    that matches nothing is not returned. Metadata filters apply before ranking and do not change scores.
+
+    Any number of threads may search; edits happen one at a time and never disturb a search under way.
+
+    Args:
+        index: the state to start from.
+        id_key: metadata field that holds the id of documents given to `add`.
+    """
+
+    tokenizer = staticmethod(tokenize)
+    tokenizer_name = TOKENIZER_NAME
+
+    def __init__(self, index: LexicalIndex, *, id_key: str | None = None) -> None:
+        self._index = index
+        self._id_key = id_key
+        self._edit_lock = Lock()
+
+    @classmethod
+    def from_documents(
+        cls,
+        documents: Iterable[Document],
+        *,
+        backend: Backend = "bm25s",
+        k1: float = 1.5,
+        b: float = 0.75,
+        id_key: str | None = None,
+    ) -> BM25Searcher:
+        """Index documents in memory.
+
+        Args:
+            documents: read once.
+            backend: ``bm25s``, or ``rank_bm25`` (the reference, for small corpora); both give the same scores.
+            k1: how slowly repeats of a term stop counting; 0 or more.
+            b: how much a unit's length counts, 0 to 1.
+            id_key: metadata field that holds the id, before ``Document.id``.
+
+        Raises:
+            SourceError: a text is blank, or one id stands for two texts.
+            ConfigurationError: a setting is out of range.
+        """
+        settings = BM25Settings(backend=backend, k1=k1, b=b)
+        units = MemoryUnits(documents, id_key=id_key)
+        builder = CorpusBuilder()
+        for unit in units.units():
+            builder.add(unit)
+        return cls(LexicalIndex(units, builder.build(units.ids()), settings), id_key=id_key)
+
+    @classmethod
+    def open(cls, directory: str | Path, *, backend: Backend = "bm25s", id_key: str | None = None) -> BM25Searcher:
+        """Open what `save` wrote. Arrays are memory-mapped and texts stay in the file.
+
+        Raises:
+            StoreMissingError: there is no lexical index in the directory.
+            StoreVersionError: written in another format, or with another tokenizer.
+            StoreCorruptError: a file is missing or damaged; names it.
+        """
+        header, corpus, postings, units = read_lexical(Path(directory))
+        settings = BM25Settings(backend=backend, k1=header.k1, b=header.b)
+        return cls(LexicalIndex(units, corpus, settings, postings), id_key=id_key)
+
+    @property
+    def units(self) -> RowUnits:
+        """The units as they are now."""
+        return self._index.units
+
+    @property
+    def settings(self) -> BM25Settings:
+        """The backend and the constants of the formula."""
+        return self._index.settings
+
+    def search(self, query: str, k: int, filter: Filter | None = None) -> list[Candidate]:
+        """Return at most ``k`` candidates, best first, each with its score and its unit.
+
+        Raises:
+            RequestError: the filter is not part of the filter language.
+        """
+        index = self._index
+        best = index.top(query, k, filter)
+        unit_ids = index.units.unit_ids_at([row for row, _ in best])
+        units = index.units.fetch(unit_ids)
+        return [
+            Candidate(unit_id=unit_id, channel="lexical", rank=rank, score=score, unit=units[unit_id])
+            for rank, (unit_id, (_, score)) in enumerate(zip(unit_ids, best, strict=True), 1)
+        ]
+
+    def score(self, query: str, unit_ids: Sequence[str]) -> dict[str, float]:
+        """The score of each given unit that exists (0.0 where nothing matches), without scoring the others."""
+        return self._index.score(query, unit_ids)
+
+    def fetch(self, unit_ids: Sequence[str]) -> dict[str, Document]:
+        """The units that exist now, by id."""
+        return self._index.units.fetch(unit_ids)
+
+    def ids(self) -> list[str]:
+        """All unit ids, ascending."""
+        return self._index.units.ids()
+
+    def __len__(self) -> int:
+        return len(self._index.units)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self)} units, backend={self.settings.backend!r})"
+
+    def add(self, documents: Iterable[Document]) -> None:
+        """Add units; a unit with an id already held takes its place. Other texts are not tokenised again.
+
+        Raises:
+            SourceError: a text is blank, or one id stands for two texts among ``documents``; nothing is added.
+        """
+        changed = {unit.unit_id: unit for unit in read_units(documents, self._id_key)}
+        if changed:
+            with self._edit_lock:
+                self._index = self._index.edited(changed, ())
+
+    def remove(self, unit_ids: Iterable[str]) -> None:
+        """Remove units; ids that are not held are passed over."""
+        with self._edit_lock:
+            removed = self._index.units.rows_of(list(unit_ids)).keys()
+            if removed:
+                self._index = self._index.edited({}, removed)
+
+    def save(self, directory: str | Path) -> None:
+        """Write the index to a directory, made if needed; an index there is replaced.
+
+        Not safe against being killed half-way (the directory then does not open); `build_index` is.
+        """
+        target, index = Path(directory), self._index
+        target.mkdir(parents=True, exist_ok=True)
+        (target / HEADER).unlink(missing_ok=True)
+        write_file(target / UNITS, lambda path: write_units(path, index.units.units()))
+        settings, scorer = index.settings, index.scorer
+        ready = scorer.postings if isinstance(scorer, BM25sScorer) else None
+        postings = ready or score_postings(index.corpus, k1=settings.k1, b=settings.b)
+        header = Header(k1=settings.k1, b=settings.b, units=len(index.units))
+        write_lexical(target, header, index.corpus, postings)
+
+    def close(self) -> None:
+        """Close the files that `open` opened; the searcher is of no use after that."""
+        self._index.units.close()

@@ -1,0 +1,264 @@
+"""Adapters from LangChain retrievers and vector stores to the searcher port.
+
+An adapter only reads: the adapted object, its settings and its documents are never changed. Candidates carry cleaned
+copies. A unit's id is the ``id_key`` metadata field if one is named and set, else ``Document.id``, else a hash of the
+text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+from langchain_core.documents import Document
+from langchain_core.retrievers import BaseRetriever
+from langchain_core.runnables.config import RunnableConfig, var_child_runnable_config
+from langchain_core.vectorstores import InMemoryVectorStore, VectorStore
+
+from bounded_retrieval.contracts.candidate import Candidate, Channel, Unit
+from bounded_retrieval.contracts.filters import Filter, Predicate, compile_filter
+from bounded_retrieval.contracts.normalise import clean_metadata
+from bounded_retrieval.contracts.ports import Searcher
+from bounded_retrieval.errors import ConfigurationError
+from bounded_retrieval.retrievers._chroma_filter import compile_where
+
+OVERFETCH_CAP = 1_000
+"""Most rows asked of a store for one search (``k``, if more) when a filter drops rows that came back."""
+
+_Scored = tuple[Document, float | None]
+
+
+def as_searcher(obj: Any, channel: Channel, *, id_key: str | None = None, detached: bool = False) -> Searcher:
+    """Adapt an object to the searcher port.
+
+    Args:
+        obj: a LangChain retriever or vector store; anything else with ``search`` or ``asearch`` is returned as it is.
+        channel: the channel its candidates name.
+        id_key: metadata field to take unit ids from.
+        detached: keep what a retriever returns from the caller's callbacks (see `RetrieverSearcher`).
+
+    Raises:
+        ConfigurationError: it is none of these; names its type.
+    """
+    if isinstance(obj, BaseRetriever):
+        return RetrieverSearcher(obj, channel, id_key=id_key, detached=detached)
+    if isinstance(obj, VectorStore):
+        return VectorStoreSearcher(obj, channel, id_key=id_key)
+    kind = type(obj)
+    # A bare Chroma collection also has a method named search; it takes other arguments.
+    named = any(callable(getattr(obj, name, None)) for name in ("search", "asearch"))
+    if named and not isinstance(obj, type) and not kind.__module__.startswith("chromadb."):
+        found: Searcher = obj
+        return found
+    raise ConfigurationError(
+        f"{channel}: expected a searcher, a LangChain retriever or a vector store "
+        f"(got {kind.__module__}.{kind.__qualname__})"
+    )
+
+
+class RetrieverSearcher:
+    """A LangChain retriever as a searcher, without scores.
+
+    The retriever decides how many documents it returns; the answer is cut to ``k``, so set the retriever to return
+    enough. It cannot be given a filter: one is enforced on what it returned.
+
+    Args:
+        retriever: any ``BaseRetriever``; called through ``invoke`` and ``ainvoke``.
+        channel: the channel its candidates name.
+        id_key: metadata field to take unit ids from.
+        detached: run it without the callbacks and tracers of the surrounding run, so that documents nobody has
+            checked yet are not emitted. Handlers that an application hooks into every run of the process
+            (``register_configure_hook``) are beyond reach.
+    """
+
+    def __init__(
+        self, retriever: BaseRetriever, channel: Channel, *, id_key: str | None = None, detached: bool = False
+    ) -> None:
+        self.retriever = retriever
+        self.channel = channel
+        self._id_key = id_key
+        self._detached = detached
+
+    def search(self, query: str, k: int, filter: Filter | None = None) -> list[Candidate]:
+        """Return at most ``k`` candidates in the retriever's order.
+
+        Raises:
+            RequestError: the filter is not part of the filter language.
+        """
+        accepts = compile_filter(filter)
+        if k <= 0:
+            return []
+        with self._surroundings():
+            documents = self.retriever.invoke(query)
+        return self._candidates(documents, k, accepts)
+
+    async def asearch(self, query: str, k: int, filter: Filter | None = None) -> list[Candidate]:
+        """Like `search`, awaited."""
+        accepts = compile_filter(filter)
+        if k <= 0:
+            return []
+        with self._surroundings():
+            documents = await self.retriever.ainvoke(query)
+        return self._candidates(documents, k, accepts)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({type(self.retriever).__name__}, {self.channel!r})"
+
+    def _surroundings(self) -> Any:
+        return _untraced() if self._detached else nullcontext()
+
+    def _candidates(self, documents: Iterable[Document], k: int, accepts: Predicate) -> list[Candidate]:
+        units = _accepted(((document, None) for document in documents), self._id_key, accepts)
+        return _ranked(units, k, self.channel)
+
+
+class VectorStoreSearcher:
+    """A LangChain vector store as a searcher.
+
+    Rank is the order of the store's answer. The score is what the store gives, unchanged: depending on the store a
+    similarity (higher is better) or a distance (lower is better); none where it gives none. It is never compared with
+    a threshold.
+
+    A filter is translated for ``Chroma`` and ``InMemoryVectorStore``; any other store gets the mapping as it is, as its
+    ``filter`` argument. In every case it is enforced on the rows that come back; where it drops some, more rows
+    are asked for, up to `OVERFETCH_CAP`. What a store leaves out because it reads the mapping otherwise is not found.
+
+    Where the store implements ``get_by_ids`` and ids are its own (no ``id_key``), the searcher is a unit source: it has
+    ``fetch``. A row that the store returns without an id cannot be fetched again.
+
+    Args:
+        store: any ``VectorStore``.
+        channel: the channel its candidates name.
+        id_key: metadata field to take unit ids from.
+    """
+
+    fetch: Callable[[Sequence[str]], dict[str, Document]]
+
+    def __init__(self, store: VectorStore, channel: Channel, *, id_key: str | None = None) -> None:
+        self.store = store
+        self.channel = channel
+        self._id_key = id_key
+        if id_key is None and type(store).get_by_ids is not VectorStore.get_by_ids:
+            self.fetch = self._fetch
+
+    def search(self, query: str, k: int, filter: Filter | None = None) -> list[Candidate]:
+        """Return at most ``k`` candidates in the store's order.
+
+        Raises:
+            RequestError: the filter is not part of the filter language.
+        """
+        accepts, pushed = compile_filter(filter), _pushed_down(self.store, filter)
+        if k <= 0 or pushed is None:
+            return []
+        asked = k
+        while asked:
+            rows = self._rows(query, asked, pushed)
+            units = _accepted(rows, self._id_key, accepts)
+            asked = _next_request(asked, len(rows), len(units), k)
+        return _ranked(units, k, self.channel)
+
+    async def asearch(self, query: str, k: int, filter: Filter | None = None) -> list[Candidate]:
+        """Like `search`, awaited."""
+        accepts, pushed = compile_filter(filter), _pushed_down(self.store, filter)
+        if k <= 0 or pushed is None:
+            return []
+        asked = k
+        while asked:
+            rows = await self._arows(query, asked, pushed)
+            units = _accepted(rows, self._id_key, accepts)
+            asked = _next_request(asked, len(rows), len(units), k)
+        return _ranked(units, k, self.channel)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({type(self.store).__name__}, {self.channel!r})"
+
+    def _rows(self, query: str, asked: int, pushed: Mapping[str, Any]) -> list[_Scored]:
+        try:
+            return list(self.store.similarity_search_with_score(query, k=asked, **pushed))
+        except NotImplementedError:
+            return [(document, None) for document in self.store.similarity_search(query, k=asked, **pushed)]
+
+    async def _arows(self, query: str, asked: int, pushed: Mapping[str, Any]) -> list[_Scored]:
+        try:
+            return list(await self.store.asimilarity_search_with_score(query, k=asked, **pushed))
+        except NotImplementedError:
+            return [(document, None) for document in await self.store.asimilarity_search(query, k=asked, **pushed)]
+
+    def _fetch(self, unit_ids: Sequence[str]) -> dict[str, Document]:
+        """Current units by id; an id that is not there is left out."""
+        wanted = list(dict.fromkeys(unit_ids))
+        # Some stores read an empty list of ids as every id.
+        documents = self.store.get_by_ids(wanted) if wanted else []
+        units = (Unit.from_document(document) for document in documents if document.id in wanted)
+        return {unit.unit_id: unit.to_document() for unit in units}
+
+
+_Found = tuple[Unit, float | None]
+
+
+def _accepted(rows: Iterable[_Scored], id_key: str | None, accepts: Predicate) -> list[_Found]:
+    return [
+        (_unit(document, id_key), score) for document, score in rows if accepts(clean_metadata(document.metadata)[0])
+    ]
+
+
+def _unit(document: Document, id_key: str | None) -> Unit:
+    own_id = document.metadata.get(id_key) if id_key else None
+    return Unit.from_document(document, None if own_id is None else str(own_id))
+
+
+def _ranked(units: list[_Found], k: int, channel: Channel) -> list[Candidate]:
+    return [
+        Candidate(unit_id=unit.unit_id, channel=channel, rank=rank, score=score, unit=unit.to_document())
+        for rank, (unit, score) in enumerate(units[: max(k, 0)], 1)
+    ]
+
+
+def _next_request(asked: int, returned: int, kept: int, k: int) -> int:
+    """How many rows to ask for next; 0 when enough were kept, the store has no more, or the cap is reached."""
+    cap = max(OVERFETCH_CAP, k)
+    return 0 if kept >= k or returned < asked or asked >= cap else min(4 * asked, cap)
+
+
+def _pushed_down(store: VectorStore, filter: Filter | None) -> dict[str, Any] | None:
+    """The search arguments that narrow a store's answer to a filter; none when no unit can pass it."""
+    if not filter:
+        return {}
+    if any(kind.__name__ == "Chroma" and "chroma" in kind.__module__ for kind in type(store).__mro__):
+        where = compile_where(filter)
+        if isinstance(where, bool):
+            return {} if where else None
+        return {"filter": where}
+    if isinstance(store, InMemoryVectorStore):
+        accepts = compile_filter(filter)
+        return {"filter": lambda document: accepts(clean_metadata(document.metadata)[0])}
+    return {"filter": _copied(filter)}
+
+
+def _copied(value: Any) -> Any:
+    """A plain copy, so that a store that edits its filter does not edit the caller's."""
+    if isinstance(value, Mapping):
+        return {key: _copied(item) for key, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_copied(item) for item in value]
+    return value
+
+
+@contextmanager
+def _untraced() -> Iterator[None]:
+    """Run without the surrounding callbacks, LangSmith tracing, run collectors and tracers."""
+    from langchain_core.tracers.context import run_collector_var, tracing_v2_callback_var
+    from langsmith import tracing_context
+
+    # Also in the surrounding config: a retriever may call another one without handing its callbacks on.
+    config: RunnableConfig = {**(var_child_runnable_config.get() or {}), "callbacks": []}
+    surrounding = var_child_runnable_config.set(config)
+    tracer, collector = tracing_v2_callback_var.set(None), run_collector_var.set(None)
+    try:
+        with tracing_context(enabled=False, parent=False):
+            yield
+    finally:
+        run_collector_var.reset(collector)
+        tracing_v2_callback_var.reset(tracer)
+        var_child_runnable_config.reset(surrounding)

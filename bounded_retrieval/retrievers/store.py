@@ -1,0 +1,245 @@
+"""The index directory: both channels over the same units, replaced as a whole or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from importlib.metadata import version
+from operator import length_hint
+from pathlib import Path
+from typing import Self
+
+from langchain_core.documents import Document
+from langchain_core.embeddings import Embeddings
+
+from bounded_retrieval.contracts.candidate import Unit
+from bounded_retrieval.errors import (
+    EmbeddingMismatchError,
+    SourceError,
+    StoreCorruptError,
+    StoreError,
+    StoreMissingError,
+    StoreVersionError,
+)
+from bounded_retrieval.policies.tokenize import TOKENIZER_NAME
+from bounded_retrieval.retrievers._bm25_backends import score_postings
+from bounded_retrieval.retrievers._bm25_corpus import CorpusBuilder
+from bounded_retrieval.retrievers._bm25_files import UNITS, Header, write_lexical
+from bounded_retrieval.retrievers._bm25_index import BM25Settings
+from bounded_retrieval.retrievers._store_dense import (
+    BATCH,
+    COLLECTION,
+    DenseWriter,
+    IndexReport,
+    PreviousGeneration,
+    Progress,
+)
+from bounded_retrieval.retrievers._store_files import (
+    DENSE,
+    LEXICAL,
+    Manifest,
+    check_own,
+    file_sizes,
+    generation_folder,
+    generation_name,
+    new_generation,
+    publish,
+    read_manifest,
+    sweep,
+    write_lock,
+)
+from bounded_retrieval.retrievers.bm25 import BM25Searcher
+from bounded_retrieval.retrievers.chroma import ChromaSearcher
+from bounded_retrieval.retrievers.embeddings import builtin_embedding, embedding_identity, load_embedding
+from bounded_retrieval.retrievers.units import RowUnits, read_units, write_units
+
+__all__ = ["Index", "IndexReport", "Manifest", "Progress", "build_index", "open_index"]
+
+
+@dataclass(frozen=True)
+class Index:
+    """An opened index directory. A newer generation is seen only by opening it again.
+
+    Attributes:
+        lexical: the BM25 searcher.
+        dense: the Chroma searcher.
+        units: where the recheck reads current text.
+        manifest: what the directory says of itself.
+    """
+
+    lexical: BM25Searcher
+    dense: ChromaSearcher
+    units: RowUnits
+    manifest: Manifest
+
+    def close(self) -> None:
+        """Release the files of both channels."""
+        self.lexical.close()
+        self.dense.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def open_index(directory: str | Path, *, embedding: Embeddings | None = None) -> Index:
+    """Open the generation that counts now. Needs no lock; a writer at work does not disturb it.
+
+    Args:
+        directory: what `build_index` wrote.
+        embedding: the one the index was built with; none for a built-in one.
+
+    Raises:
+        StoreMissingError: there is no index.
+        StoreVersionError: of another format, or with terms of another tokenizer.
+        StoreCorruptError: damaged; names the file.
+        EmbeddingMismatchError: built with another embedding, or with a foreign one and none is given.
+    """
+    root = Path(directory)
+    while True:
+        manifest = read_manifest(root)
+        if manifest.tokenizer != TOKENIZER_NAME:
+            raise StoreVersionError(
+                f"{root}: tokenizer {manifest.tokenizer!r}; this version has {TOKENIZER_NAME!r}; build the index again"
+            )
+        chosen = _matching_embedding(root, manifest, embedding)
+        try:
+            return _open_generation(root, manifest, chosen)
+        except StoreError:
+            # A writer may have replaced the generation, and deleted it, since the manifest was read.
+            if read_manifest(root) == manifest:
+                raise
+
+
+def build_index(
+    documents: Iterable[Document],
+    directory: str | Path,
+    *,
+    embedding: Embeddings | None = None,
+    progress: Progress | None = None,
+) -> IndexReport:
+    """Make a directory hold exactly the given documents, in both channels.
+
+    A new generation is built beside the one that counts and put in its place in one step; until then, and after any
+    error or a kill, the old one answers. Only units whose title or text is new are embedded. The generation
+    replaced stays until the next build, for readers that have it open.
+
+    Args:
+        documents: read once; an id missing from them is removed from the index.
+        directory: empty, new, or an index.
+        embedding: for a new index by default MiniLM, for an old one the built-in one that it was built with.
+        progress: called about every 64 units.
+
+    Raises:
+        SourceError: a document is not usable, or there is none.
+        StoreBusyError: another process is writing the index.
+        StoreError: the directory holds something else, or cannot be written.
+        OSError: the disk is full, for example; the old index is as it was.
+        StoreVersionError, StoreCorruptError: its manifest cannot be read; deleting the directory is the way.
+        EmbeddingMismatchError: it was built with another embedding.
+    """
+    root = Path(directory)
+    check_own(root)
+    _matching_embedding(root, _read_previous(root), embedding)
+    with write_lock(root):
+        previous = _read_previous(root)
+        chosen = _matching_embedding(root, previous, embedding)
+        tell = progress or (lambda _stage, _done, _total: None)
+        with new_generation(root) as partial:
+            old = PreviousGeneration.read(root, previous)
+            report, manifest = _write_generation(documents, partial, old, chosen, tell)
+            tell("publish", report.units, report.units)
+            publish(root, partial, manifest)
+        sweep(root, keep={manifest.generation, *([previous.generation] if previous else [])})
+    return report
+
+
+def _read_previous(root: Path) -> Manifest | None:
+    try:
+        return read_manifest(root)
+    except StoreMissingError:
+        return None
+
+
+def _matching_embedding(root: Path, manifest: Manifest | None, given: Embeddings | None) -> Embeddings:
+    if manifest is None:
+        return load_embedding() if given is None else given
+    if given is None:
+        own = builtin_embedding(manifest.embedding)
+        if own is None:
+            raise EmbeddingMismatchError(f"{root}: give the embedding it was built with ({manifest.embedding!r})")
+        return own
+    identity = embedding_identity(given)
+    if identity != manifest.embedding:
+        raise EmbeddingMismatchError(
+            f"{root}: built with embedding {manifest.embedding!r} (got {identity!r}); use another directory, "
+            "or delete this one to build it anew"
+        )
+    return given
+
+
+def _open_generation(root: Path, manifest: Manifest, embedding: Embeddings) -> Index:
+    folder = generation_folder(root, manifest)
+    with ExitStack() as opened:
+        lexical = BM25Searcher.open(folder / LEXICAL)
+        opened.callback(lexical.close)
+        try:
+            dense = ChromaSearcher.open(folder / DENSE, embedding, collection_name=COLLECTION)
+        except StoreMissingError as error:
+            raise StoreCorruptError(str(error)) from error
+        opened.callback(dense.close)
+        for searcher, part in ((lexical, LEXICAL), (dense, DENSE)):
+            if len(searcher) != manifest.units:
+                raise StoreCorruptError(f"{folder / part}: {len(searcher)} units, expected {manifest.units}")
+        opened.pop_all()
+    return Index(lexical, dense, lexical.units, manifest)
+
+
+def _write_generation(
+    documents: Iterable[Document], partial: Path, old: PreviousGeneration, embedding: Embeddings, progress: Progress
+) -> tuple[IndexReport, Manifest]:
+    (partial / LEXICAL).mkdir()
+    builder = CorpusBuilder()
+    with DenseWriter.open(partial / DENSE, old, embedding, progress) as dense:
+        units = _through(documents, builder, dense, progress)
+        if write_units(partial / LEXICAL / UNITS, units) == 0:
+            raise SourceError(f"no units to index; to drop the index, delete {partial.parent.parent}")
+        dimensions = dense.finish()
+    report = dense.report()
+    progress("lexical", report.units, report.units)
+    settings = BM25Settings()
+    _write_lexical(partial / LEXICAL, builder, sorted(dense.seen), settings)
+    manifest = Manifest(
+        package_version=version("bounded-retrieval"),
+        tokenizer=TOKENIZER_NAME,
+        embedding=embedding_identity(embedding),
+        dimensions=dimensions,
+        k1=settings.k1,
+        b=settings.b,
+        units=report.units,
+        generation=generation_name(partial),
+        files=file_sizes(partial),
+    )
+    return report, manifest
+
+
+def _through(
+    documents: Iterable[Document], builder: CorpusBuilder, dense: DenseWriter, progress: Progress
+) -> Iterator[Unit]:
+    """The units of the documents, each shown to both channels on its way."""
+    total = length_hint(documents) or None
+    for count, unit in enumerate(read_units(documents), 1):
+        builder.add(unit)
+        dense.take(unit)
+        if count % BATCH == 0:
+            progress("read", count, total)
+        yield unit
+
+
+def _write_lexical(folder: Path, builder: CorpusBuilder, unit_ids: list[str], settings: BM25Settings) -> None:
+    corpus = builder.build(unit_ids)
+    postings = score_postings(corpus, k1=settings.k1, b=settings.b)
+    write_lexical(folder, Header(k1=settings.k1, b=settings.b, units=len(corpus)), corpus, postings)

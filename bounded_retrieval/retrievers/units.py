@@ -1,0 +1,335 @@
+"""Unit sources: where the current text of a unit is read, in memory or from one SQLite file.
+
+Units are kept in ascending order of their id; a unit's *row* is its position in that order, from 0. Ids follow one
+rule everywhere: the ``id_key`` metadata field if one is named and set, else ``Document.id``, else
+`content_id` of the text. Two documents with one id and the same text are one unit (the first one is kept).
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+import sqlite3
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from operator import attrgetter, itemgetter
+from pathlib import Path
+from typing import Any
+
+from langchain_core.documents import Document
+
+from bounded_retrieval.contracts.candidate import Unit
+from bounded_retrieval.contracts.normalise import clean_text
+from bounded_retrieval.errors import SourceError, StoreCorruptError, StoreError, StoreMissingError
+
+_IDS_PER_QUERY = 900
+"""SQLite takes at least 999 variables in one statement."""
+
+# Texts stay in the order they arrived in; the small table ``units`` puts them in the order of their ids.
+_SCHEMA = """
+CREATE TABLE texts (place INTEGER PRIMARY KEY, fingerprint TEXT, title TEXT, metadata TEXT, text TEXT);
+CREATE TABLE units (row INTEGER PRIMARY KEY, unit_id TEXT NOT NULL UNIQUE, place INTEGER NOT NULL);
+"""
+
+_CHECK = """
+SELECT (SELECT count(*) FROM units), (SELECT count(*) FROM texts), page_count * page_size
+FROM pragma_page_count, pragma_page_size
+"""
+
+
+def read_units(documents: Iterable[Document], id_key: str | None = None) -> Iterator[Unit]:
+    """Turn documents into units, one by one: cleaned, each with its id, repeats left out.
+
+    Args:
+        documents: read once; they are not changed.
+        id_key: metadata field that holds the id; a document without it takes the next rule (see the module).
+
+    Raises:
+        SourceError: a text is blank, or one id stands for two texts.
+    """
+    fingerprints: dict[str, str] = {}
+    for position, document in enumerate(documents, 1):
+        own_id = document.metadata.get(id_key) if id_key else None
+        unit = Unit.from_document(document, None if own_id is None else str(own_id))
+        if not unit.text.strip():
+            raise SourceError(f"unit {unit.unit_id!r} (document {position}): its text is blank")
+        known = fingerprints.get(unit.unit_id)
+        if known is None:
+            fingerprints[unit.unit_id] = unit.fingerprint
+            yield unit
+        elif known != unit.fingerprint:
+            raise SourceError(f"unit {unit.unit_id!r} (document {position}): the same id stands for two texts")
+
+
+class _IdRows:
+    """Ids in ascending order, held in memory."""
+
+    def __init__(self, ids: list[str]) -> None:
+        self._ids = ids
+        self._rows = {unit_id: row for row, unit_id in enumerate(ids)}
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def ids(self) -> list[str]:
+        """All ids, ascending."""
+        return list(self._ids)
+
+    def unit_ids_at(self, rows: Sequence[int]) -> list[str]:
+        """The ids at the given rows, in that order."""
+        return [self._ids[row] for row in rows]
+
+    def rows_of(self, unit_ids: Sequence[str]) -> dict[str, int]:
+        """The row of each id that exists."""
+        return {unit_id: self._rows[unit_id] for unit_id in unit_ids if unit_id in self._rows}
+
+
+class MemoryUnits(_IdRows):
+    """Units in a dictionary.
+
+    Args:
+        documents: the units; `read_units` says how they are read and what is refused.
+        id_key: metadata field that holds the id.
+    """
+
+    def __init__(self, documents: Iterable[Document] = (), *, id_key: str | None = None) -> None:
+        self._hold(read_units(documents, id_key))
+
+    @classmethod
+    def from_units(cls, units: Iterable[Unit]) -> MemoryUnits:
+        """Hold units already read, of distinct ids."""
+        source = cls()
+        source._hold(units)
+        return source
+
+    def _hold(self, units: Iterable[Unit]) -> None:
+        self._units = {unit.unit_id: unit for unit in sorted(units, key=attrgetter("unit_id"))}
+        super().__init__(list(self._units))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self)} units)"
+
+    def fetch(self, unit_ids: Sequence[str]) -> dict[str, Document]:
+        """The units that exist, by id, in the order asked for."""
+        return {unit_id: self._units[unit_id].to_document() for unit_id in unit_ids if unit_id in self._units}
+
+    def metadata(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Each unit's id and metadata (``title`` included), by row."""
+        return ((unit.unit_id, _metadata_of(unit)) for unit in self._units.values())
+
+    def units(self) -> Iterator[Unit]:
+        """Each unit, by row."""
+        return iter(self._units.values())
+
+    def edited(self, changed: Mapping[str, Unit], removed: Collection[str]) -> MemoryUnits:
+        """Other units: without ``removed``, then with ``changed`` added or put in place of their id."""
+        kept = {unit_id: unit for unit_id, unit in self._units.items() if unit_id not in removed}
+        return MemoryUnits.from_units({**kept, **changed}.values())
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+
+class SqliteUnits:
+    """Units in one SQLite file written by `write_units`; the file is never written again.
+
+    Threads never share a connection at one time: each call takes an idle one or opens another. A file that was
+    deleted meanwhile goes on answering through the connections that are open.
+
+    Raises:
+        StoreMissingError: there is no such file.
+        StoreCorruptError: it is damaged, or not such a file; also raised when a later read finds so.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._idle: deque[sqlite3.Connection] = deque()
+        self._closed = False
+        if not self.path.is_file():
+            raise StoreMissingError(f"{self.path}: no such file")
+        with self._connection() as connection:
+            found: tuple[int, int, int] = connection.execute(_CHECK).fetchone()
+        self._count, texts, size = found
+        if (texts, size) != (self._count, self.path.stat().st_size):
+            self.close()
+            raise StoreCorruptError(f"{self.path}: not whole ({texts} texts for {self._count} units, {size} bytes)")
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self.path)!r}, {len(self)} units)"
+
+    def ids(self) -> list[str]:
+        """All ids, ascending."""
+        return [unit_id for (unit_id,) in self._all("SELECT unit_id FROM units ORDER BY row")]
+
+    def fetch(self, unit_ids: Sequence[str]) -> dict[str, Document]:
+        """The units that exist, by id, in the order asked for."""
+        query = "SELECT unit_id, title, metadata, text FROM units JOIN texts USING (place) WHERE unit_id IN"
+        found = {
+            unit_id: Document(id=unit_id, page_content=text, metadata=self._decoded(metadata, title))
+            for unit_id, title, metadata, text in self._many(query, _storable(unit_ids))
+        }
+        return {unit_id: found[unit_id] for unit_id in unit_ids if unit_id in found}
+
+    def unit_ids_at(self, rows: Sequence[int]) -> list[str]:
+        """The ids at the given rows, in that order."""
+        found = dict(self._many("SELECT row, unit_id FROM units WHERE row IN", [int(row) for row in rows]))
+        return [found[row] for row in rows]
+
+    def rows_of(self, unit_ids: Sequence[str]) -> dict[str, int]:
+        """The row of each id that exists."""
+        return dict(self._many("SELECT unit_id, row FROM units WHERE unit_id IN", _storable(unit_ids)))
+
+    def metadata(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Each unit's id and metadata (``title`` included), by row."""
+        query = "SELECT unit_id, title, metadata FROM units JOIN texts USING (place) ORDER BY row"
+        return ((unit_id, self._decoded(metadata, title)) for unit_id, title, metadata in self._all(query))
+
+    def units(self) -> Iterator[Unit]:
+        """Each unit, by row."""
+        query = "SELECT unit_id, fingerprint, title, text, metadata FROM units JOIN texts USING (place) ORDER BY row"
+        for unit_id, fingerprint, title, text, metadata in self._all(query):
+            held = self._decoded(metadata)
+            yield Unit(unit_id=unit_id, fingerprint=fingerprint, title=title, text=text, metadata=held)
+
+    def edited(self, changed: Mapping[str, Unit], removed: Collection[str]) -> EditedUnits:
+        """Other units, the changed ones held in memory above this file."""
+        return EditedUnits(self, {}, self.ids()).edited(changed, removed)
+
+    def close(self) -> None:
+        """Close the connections; reads still running end first."""
+        self._closed = True
+        while self._idle:
+            self._idle.pop().close()
+
+    def _all(self, query: str) -> Iterator[tuple[Any, ...]]:
+        with self._connection() as connection:
+            yield from connection.execute(query)
+
+    def _many(self, query: str, values: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
+        with self._connection() as connection:
+            for start in range(0, len(values), _IDS_PER_QUERY):
+                part = values[start : start + _IDS_PER_QUERY]
+                yield from connection.execute(f"{query} ({','.join('?' * len(part))})", part)
+
+    @contextmanager
+    def _connection(self) -> Iterator[sqlite3.Connection]:
+        if self._closed:
+            raise StoreError(f"{self.path}: closed")
+        try:
+            connection = self._idle.pop() if self._idle else self._connect()
+        except IndexError:
+            connection = self._connect()
+        try:
+            yield connection
+        except sqlite3.Error as error:
+            raise StoreCorruptError(f"{self.path}: {error}") from error
+        finally:
+            self._idle.append(connection)
+            if self._closed:
+                self.close()
+
+    def _connect(self) -> sqlite3.Connection:
+        # ``immutable`` spares the locks of a file that nobody writes, and lets read-only disks serve it.
+        uri = f"{self.path.resolve().as_uri()}?mode=ro&immutable=1"
+        try:
+            return sqlite3.connect(uri, uri=True, check_same_thread=False)
+        except sqlite3.Error as error:
+            raise StoreError(f"{self.path}: {error}; was the index replaced? then open it again") from error
+
+    def _decoded(self, text: str, title: str = "") -> dict[str, Any]:
+        try:
+            held: dict[str, Any] = json.loads(text)
+        except ValueError as error:
+            raise StoreCorruptError(f"{self.path}: metadata is not JSON ({error})") from error
+        return {"title": title, **held} if title else held
+
+
+class EditedUnits(_IdRows):
+    """Units of a file with changes held in memory above it; made by ``SqliteUnits.edited``."""
+
+    def __init__(self, base: SqliteUnits, changed: Mapping[str, Unit], ids: list[str]) -> None:
+        super().__init__(ids)
+        self._base = base
+        self._changed = MemoryUnits.from_units(changed.values())
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._base!r}, {len(self._changed)} changed, {len(self)} units)"
+
+    def fetch(self, unit_ids: Sequence[str]) -> dict[str, Document]:
+        """The units that exist, by id, in the order asked for."""
+        held = [unit_id for unit_id in unit_ids if unit_id in self._rows]
+        changed = self._changed.fetch(held)
+        found = {**self._base.fetch([unit_id for unit_id in held if unit_id not in changed]), **changed}
+        return {unit_id: found[unit_id] for unit_id in held}
+
+    def metadata(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Each unit's id and metadata (``title`` included), by row."""
+        kept = (pair for pair in self._base.metadata() if self._is_unchanged(pair[0]))
+        return heapq.merge(kept, self._changed.metadata(), key=itemgetter(0))
+
+    def units(self) -> Iterator[Unit]:
+        """Each unit, by row."""
+        kept = (unit for unit in self._base.units() if self._is_unchanged(unit.unit_id))
+        return heapq.merge(kept, self._changed.units(), key=attrgetter("unit_id"))
+
+    def edited(self, changed: Mapping[str, Unit], removed: Collection[str]) -> EditedUnits:
+        """Other units: without ``removed``, then with ``changed`` added or put in place of their id."""
+        ids = sorted({unit_id for unit_id in self._ids if unit_id not in removed} | changed.keys())
+        memory = {unit.unit_id: unit for unit in self._changed.units() if unit.unit_id not in removed}
+        return EditedUnits(self._base, {**memory, **changed}, ids)
+
+    def close(self) -> None:
+        """Close the file underneath."""
+        self._base.close()
+
+    def _is_unchanged(self, unit_id: str) -> bool:
+        return unit_id in self._rows and not self._changed.rows_of([unit_id])
+
+
+RowUnits = MemoryUnits | SqliteUnits | EditedUnits
+"""What a lexical index reads its units from."""
+
+
+def write_units(path: str | Path, units: Iterable[Unit]) -> int:
+    """Stream units (distinct ids, any order) into a new SQLite file.
+
+    Returns:
+        How many there were.
+
+    Raises:
+        StoreError: the file exists, or SQLite cannot write it (a full disk, for example).
+    """
+    if Path(path).exists():
+        raise StoreError(f"{path}: exists already")
+    ids: list[str] = []
+
+    def records() -> Iterator[tuple[int, str, str, str, str]]:
+        for unit in units:
+            ids.append(unit.unit_id)
+            metadata = json.dumps(unit.metadata, ensure_ascii=False, separators=(",", ":"))
+            yield len(ids) - 1, unit.fingerprint, unit.title, metadata, unit.text
+
+    try:
+        with closing(sqlite3.connect(path)) as connection, connection:
+            # A file that was not finished is thrown away, so nothing needs to be rolled back.
+            connection.executescript(f"PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; {_SCHEMA}")
+            connection.executemany("INSERT INTO texts VALUES (?, ?, ?, ?, ?)", records())
+            ordered = sorted(range(len(ids)), key=ids.__getitem__)
+            rows = ((row, ids[place], place) for row, place in enumerate(ordered))
+            connection.executemany("INSERT INTO units VALUES (?, ?, ?)", rows)
+    except sqlite3.Error as error:
+        raise StoreError(f"{path}: {error}") from error
+    return len(ids)
+
+
+def _metadata_of(unit: Unit) -> dict[str, Any]:
+    return {"title": unit.title, **unit.metadata} if unit.title else unit.metadata
+
+
+def _storable(unit_ids: Sequence[str]) -> list[str]:
+    """Ids that can exist: stored ids are cleaned, and SQLite cannot even be asked for others."""
+    return [unit_id for unit_id in unit_ids if clean_text(unit_id) == unit_id]

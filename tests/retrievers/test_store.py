@@ -1,0 +1,285 @@
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from langchain_core.documents import Document
+from langchain_core.embeddings import Embeddings
+
+from bounded_retrieval.errors import EmbeddingMismatchError, SourceError, StoreBusyError, StoreError, StoreMissingError
+from bounded_retrieval.retrievers.store import build_index, open_index
+
+
+class TinyEmbeddings(Embeddings):
+    """Sixteen numbers from a text's hash; counts the documents it embeds."""
+
+    embedding_id = "tiny"
+
+    def __init__(self):
+        self.embedded = []
+
+    def embed_documents(self, texts):
+        self.embedded.extend(texts)
+        return [self.embed_query(text) for text in texts]
+
+    def embed_query(self, text):
+        return [byte / 255 - 0.5 for byte in hashlib.sha256(text.encode()).digest()[:16]]
+
+
+def documents(count, suffix="", **metadata):
+    """Units ``u00``, ``u01``, ... of one word each, and a word they share."""
+    return [
+        Document(id=f"u{n:02}", page_content=f"pump word{n}{suffix}", metadata={"title": f"Title {n}", **metadata})
+        for n in range(count)
+    ]
+
+
+def contents(root, embedding=None):
+    """What each channel of the index holds."""
+    with open_index(root, embedding=embedding or TinyEmbeddings()) as index:
+        ids = index.units.ids()
+        assert index.dense.ids() == ids
+        lexical = index.lexical.fetch(ids)
+        assert index.dense.fetch(ids) == lexical == index.units.fetch(ids)
+        return list(lexical.values())
+
+
+def generations(root):
+    """Names of the generations on disk."""
+    return sorted(path.name for path in (root / "generations").iterdir())
+
+
+@pytest.fixture
+def root(tmp_path):
+    """An index of six units, with the tiny embedding."""
+    build_index(documents(6), tmp_path / "index", embedding=TinyEmbeddings())
+    return tmp_path / "index"
+
+
+def test_both_channels_answer_from_a_built_directory(root):
+    """Words find a unit lexically, its own text finds it by vector, and filters hold in both."""
+    with open_index(root, embedding=TinyEmbeddings()) as index:
+        assert index.lexical.search("word3", 2)[0].unit == documents(6)[3]
+        assert index.dense.search("Title 3\npump word3", 1)[0].unit == documents(6)[3]
+        assert [c.unit_id for c in index.lexical.search("pump", 3, {"title": "Title 5"})] == ["u05"]
+        assert [c.unit_id for c in index.dense.search("pump", 3, {"title": "Title 5"})] == ["u05"]
+        assert (index.manifest.units, index.manifest.dimensions, index.manifest.embedding) == (6, 16, "tiny")
+
+
+def test_the_embedded_model_is_the_default(tmp_path):
+    """Without an embedding, MiniLM is used to build, and opening finds it by its recorded name."""
+    texts = ["The valve is closed.", "Cats sleep all day.", "The budget was cut."]
+    report = build_index([Document(id=str(n), page_content=text) for n, text in enumerate(texts)], tmp_path)
+    assert report.embedded == 3
+    with open_index(tmp_path) as index:
+        assert index.manifest.embedding == "minilm-l6-v2-int8"
+        assert index.dense.search("sleeping kittens", 1)[0].unit_id == "1"
+    assert build_index([Document(id="0", page_content=texts[0])], tmp_path).embedded == 0
+
+
+def test_only_new_titles_and_texts_are_embedded_again(root):
+    """A second build embeds the added and the changed units and nothing else; metadata changes without embedding."""
+    new = documents(6)
+    new[1] = Document(id="u01", page_content="pump other", metadata=new[1].metadata)
+    new[2].metadata["title"] = "Other title"
+    new[3].metadata["year"] = 2026
+    new[4] = Document(id="u99", page_content="pump added")
+    embedding = TinyEmbeddings()
+    report = build_index(new, root, embedding=embedding)
+    assert sorted(embedding.embedded) == ["Other title\npump word2", "Title 1\npump other", "pump added"]
+    assert report.embedded == 3
+    assert (report.units, report.added, report.changed, report.removed, report.unchanged) == (6, 1, 3, 1, 2)
+    assert contents(root) == sorted(new, key=lambda document: document.id)
+    with open_index(root, embedding=TinyEmbeddings()) as index:
+        assert index.dense.search("Title 3\npump word3", 1, {"year": 2026})[0].score == pytest.approx(1)
+        assert index.dense.search("x", 9, {"title": "Title 2"}) == []
+
+
+def test_the_same_documents_again_embed_nothing(root):
+    """Running again changes nothing but the generation's name."""
+    embedding = TinyEmbeddings()
+    before = json.loads((root / "manifest.json").read_text())
+    report = build_index(documents(6)[::-1], root, embedding=embedding)
+    assert embedding.embedded == []
+    assert (report.unchanged, report.added, report.changed, report.removed) == (6, 0, 0, 0)
+    after = json.loads((root / "manifest.json").read_text())
+    assert (before.pop("generation"), after.pop("generation")) == ("000001", "000002")
+    assert before == after
+
+
+def test_repeated_documents_are_one_unit(root):
+    """The same id and text twice counts once."""
+    assert build_index(documents(6) + documents(3), root, embedding=TinyEmbeddings()).units == 6
+
+
+def test_documents_are_read_once_as_a_stream(tmp_path):
+    """A generator is enough, and progress tells what is known of its length."""
+    seen = []
+    stream = (document for document in documents(150))
+    report = build_index(stream, tmp_path / "a", embedding=TinyEmbeddings(), progress=lambda *now: seen.append(now))
+    assert report.units == 150
+    assert ("read", 128, None) in seen
+    assert ("embed", 150, None) in seen
+    assert seen[-2:] == [("lexical", 150, 150), ("publish", 150, 150)]
+    build_index(documents(64), tmp_path / "b", embedding=TinyEmbeddings(), progress=lambda *now: seen.append(now))
+    assert ("read", 64, 64) in seen
+
+
+def test_an_open_index_goes_on_answering_after_the_next_build(root):
+    """A reader keeps the generation that it opened; the generation before that is deleted."""
+    with open_index(root, embedding=TinyEmbeddings()) as index:
+        build_index(documents(3, "new"), root, embedding=TinyEmbeddings())
+        assert generations(root) == ["000001", "000002"]
+        assert index.lexical.search("word5", 1)[0].unit_id == "u05"
+        assert index.dense.search("Title 5\npump word5", 1)[0].unit_id == "u05"
+    assert len(contents(root)) == 3
+    build_index(documents(3), root, embedding=TinyEmbeddings())
+    assert generations(root) == ["000002", "000003"]
+
+
+READER = """
+import sys
+sys.path.insert(0, sys.argv[2])
+from test_store import TinyEmbeddings, open_index
+openings = 0
+while True:
+    print(openings, flush=True)
+    with open_index(sys.argv[1], embedding=TinyEmbeddings()) as index:
+        texts = index.lexical.fetch(index.dense.ids())
+        assert len({text.page_content.partition("build")[2] for text in texts.values()}) == 1, texts
+        assert len(index.lexical.search("pump", 9)) == len(index.dense.search("pump", 9)) == 6
+    openings += 1
+"""
+
+
+def test_readers_meet_whole_generations_only(root):
+    """While builds follow one another, every opening by another process sees one build's units in both channels."""
+    arguments = [sys.executable, "-c", READER, str(root), str(Path(__file__).parent)]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as reader:
+        for number in range(10):
+            assert reader.stdout.readline() == f"{number}\n", reader.stderr.read()
+            build_index(documents(6, f"build{number}"), root, embedding=TinyEmbeddings())
+        reader.kill()
+
+
+def test_a_second_writer_is_refused_at_once(root):
+    """While one build reads its documents, another one gets an error and disturbs nothing."""
+
+    def slow():
+        yield from documents(3)
+        with pytest.raises(StoreBusyError, match="another process is writing"):
+            build_index(documents(1), root, embedding=TinyEmbeddings())
+
+    build_index(slow(), root, embedding=TinyEmbeddings())
+    assert contents(root) == documents(3)
+
+
+@pytest.mark.parametrize(
+    ("stream", "message"),
+    [
+        ([], "no units"),
+        ([*documents(3), Document(id="bad", page_content=" ")], "'bad'"),
+        ([*documents(3), Document(id="u01", page_content="other")], "'u01'"),
+    ],
+)
+def test_bad_documents_leave_the_old_index(root, stream, message):
+    """An empty stream, a blank text or an ambiguous id ends the build; the old index answers, nothing is left over."""
+    with pytest.raises(SourceError, match=message):
+        build_index(iter(stream), root, embedding=TinyEmbeddings())
+    assert contents(root) == documents(6)
+    assert generations(root) == ["000001"]
+
+
+@pytest.mark.parametrize("stage", ["read", "embed", "lexical", "publish"])
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()], ids=["disk", "ctrl-c"])
+def test_an_error_at_any_stage_leaves_the_old_index(root, stage, error):
+    """Whatever ends a build before it is published, the old index answers and the next build succeeds."""
+
+    def fail(now, _done, _total):
+        if now == stage:
+            raise error
+
+    with pytest.raises(type(error)):
+        build_index(documents(70, "new"), root, embedding=TinyEmbeddings(), progress=fail)
+    assert generations(root) == ["000001"]
+    assert contents(root) == documents(6)
+    build_index(documents(70, "new"), root, embedding=TinyEmbeddings())
+    assert contents(root) == documents(70, "new")
+
+
+def test_a_first_build_that_fails_leaves_no_index(tmp_path):
+    """After a failed first build there is no index, and a second try may begin."""
+    with pytest.raises(SourceError):
+        build_index([Document(page_content="")], tmp_path, embedding=TinyEmbeddings())
+    with pytest.raises(StoreMissingError):
+        open_index(tmp_path)
+    build_index(documents(2), tmp_path, embedding=TinyEmbeddings())
+    assert contents(tmp_path) == documents(2)
+
+
+def test_another_embedding_is_refused(root):
+    """Building or opening with another embedding names both identities and the way out; nothing is written."""
+    other = TinyEmbeddings()
+    other.embedding_id = "other"
+    for use in (lambda: build_index(documents(6), root, embedding=other), lambda: open_index(root, embedding=other)):
+        with pytest.raises(EmbeddingMismatchError, match=r"'tiny' \(got 'other'\); use another directory, or delete"):
+            use()
+    for use in (lambda: build_index(documents(6), root), lambda: open_index(root)):
+        with pytest.raises(EmbeddingMismatchError, match=r"give the embedding it was built with \('tiny'\)"):
+            use()
+    assert contents(root) == documents(6)
+
+
+def test_an_index_that_is_not_there_says_how_to_make_one(tmp_path):
+    """A missing or empty directory, or a file, gives the command that would make the index."""
+    (tmp_path / "file").write_text("x")
+    for path in (tmp_path / "none", tmp_path, tmp_path / "file"):
+        with pytest.raises(StoreMissingError, match=f"bounded-retrieval index PATH --to {path}"):
+            open_index(path)
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "generations/notes", "generations/000001x", "manifest.json"])
+def test_a_foreign_directory_is_refused_and_left_alone(tmp_path, name):
+    """A directory that holds anything but an index is not written to, not even a lock file."""
+    path = tmp_path / "home" / name
+    path.parent.mkdir(parents=True)
+    path.write_text('{"name": "web app"}')
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(StoreError, match=r"is no index; give an empty or a new directory|not the manifest of an index"):
+        build_index(documents(2), tmp_path / "home", embedding=TinyEmbeddings())
+    assert sorted(tmp_path.rglob("*")) == before
+    assert path.read_text() == '{"name": "web app"}'
+
+
+def test_a_file_in_the_directorys_place_is_refused(tmp_path):
+    """The directory may not be a file."""
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(StoreError, match="file: not a directory"):
+        build_index(documents(2), tmp_path / "file", embedding=TinyEmbeddings())
+    with pytest.raises(StoreError, match="below: cannot be written"):
+        build_index(documents(2), tmp_path / "file" / "below", embedding=TinyEmbeddings())
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_other_files_beside_an_index_are_kept(root):
+    """What someone else put into an index directory survives builds."""
+    (root / "notes.txt").write_text("mine")
+    (root / "generations" / "notes").mkdir()
+    build_index(documents(2), root, embedding=TinyEmbeddings())
+    build_index(documents(2), root, embedding=TinyEmbeddings())
+    assert (root / "notes.txt").read_text() == "mine"
+    assert generations(root) == ["000002", "000003", "notes"]
+
+
+def test_ids_and_text_of_any_script_go_through(tmp_path):
+    """Quotes, slashes and other scripts in ids, texts and metadata come back from both channels."""
+    odd = [
+        Document(id="a/../b'\"", page_content="Ünïcode 中文 text", metadata={"title": "Ti'tle", "list": ["a", "b"]}),
+        Document(id="\u2028", page_content="{} %s ?", metadata={"nested": {"a": [1, None]}}),
+    ]
+    build_index(odd, tmp_path, embedding=TinyEmbeddings())
+    assert contents(tmp_path) == odd
