@@ -55,7 +55,9 @@ def _add_index(commands: Any) -> None:
     index.add_argument("paths", nargs="+", type=Path, metavar="PATH")
     index.add_argument("--to", required=True, type=Path, metavar="DIR", help="index directory; safe to run again")
     index.add_argument("--chunk-chars", type=int, default=900, metavar="N", help="longest unit (default 900)")
-    index.add_argument("--embedding", default="minilm", metavar="NAME", help="minilm (default) or wordllama")
+    index.add_argument(
+        "--embedding", metavar="NAME", help="minilm or wordllama; by default minilm, or what DIR was built with"
+    )
     index.set_defaults(run=_run_index)
 
 
@@ -88,7 +90,7 @@ def _run_index(arguments: argparse.Namespace) -> int:
     from bounded_retrieval.retrievers.embeddings import load_embedding
     from bounded_retrieval.retrievers.store import build_index
 
-    embedding = load_embedding(arguments.embedding)
+    embedding = None if arguments.embedding is None else load_embedding(arguments.embedding)
     with IndexingDisplay() as display:
         documents = read_documents(arguments.paths, chunk_chars=arguments.chunk_chars, on_skip=display.skip)
         report = build_index(documents, arguments.to, embedding=embedding, progress=display.progress)

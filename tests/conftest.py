@@ -22,3 +22,14 @@ def collection_path() -> Callable[[str], Path]:
         return folder
 
     return find
+
+
+@pytest.fixture(scope="session")
+def shipped_index(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The shipped collection, indexed once by the command line with the default embedding."""
+    from bounded_retrieval.cli import main
+
+    directory = tmp_path_factory.mktemp("shipped") / "index"
+    corpus = Path(__file__).resolve().parents[1] / "bounded_retrieval" / "data" / "device_support" / "corpus.jsonl"
+    assert main(["index", str(corpus), "--to", str(directory)]) == 0
+    return directory

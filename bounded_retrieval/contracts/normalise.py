@@ -9,6 +9,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+CONTENT_ID_PREFIX = "sha256:"
+"""Begins the id of a unit that is named by its content."""
+
 MAX_JSON_INT = 2**63 - 1
 MIN_JSON_INT = -(2**63)
 MAX_METADATA_DEPTH = 8
@@ -31,7 +34,7 @@ def fingerprint(text: str) -> str:
 
 def content_id(text: str) -> str:
     """Stable unit id for a document that brings none: ``sha256:`` and the text's fingerprint."""
-    return f"sha256:{fingerprint(text)}"
+    return f"{CONTENT_ID_PREFIX}{fingerprint(text)}"
 
 
 def clean_metadata(metadata: Mapping[Any, Any]) -> tuple[dict[str, Any], bool]:

@@ -36,7 +36,10 @@ DenseSearcher = Searcher
 
 @runtime_checkable
 class UnitSource(Protocol):
-    """Gives the current text of units; where the recheck reads. A searcher may be one itself."""
+    """Gives the current text of units; where the recheck reads. A searcher may be one itself.
+
+    Optional besides, on a searcher: ``vouches_for(unit_id)``, false for a unit that it returned but cannot fetch.
+    """
 
     def fetch(self, unit_ids: Sequence[str]) -> Mapping[str, Document] | Awaitable[Mapping[str, Document]]:
         """Return the units that exist now, by id; an id that does not exist is left out."""

@@ -12,6 +12,7 @@ from bounded_retrieval.contracts.assessment import Observation
 from bounded_retrieval.contracts.budget import Usage
 from bounded_retrieval.contracts.candidate import Candidate, Unit
 from bounded_retrieval.contracts.normalise import fingerprint
+from bounded_retrieval.contracts.ports import Searcher
 from bounded_retrieval.contracts.settings import RunSettings
 from bounded_retrieval.contracts.stop import StopReason
 from bounded_retrieval.contracts.trace import CoverageAssessed, DecisionTrace, SearchAttempted, TraceEvent
@@ -85,14 +86,20 @@ def _vouchers(
         return []
     if parts.units is not None:
         return [(parts.units, list(units))]
-    grouped: dict[str, list[str]] = {}
+    grouped: dict[str | None, list[str]] = {}
     for unit_id in units:
-        grouped.setdefault(sources[unit_id], []).append(unit_id)
-    searchers = {channel: parts.searcher(channel) for channel in grouped}
+        channel = sources[unit_id]
+        grouped.setdefault(channel if _vouches_for(parts.searcher(channel), unit_id) else None, []).append(unit_id)
     return [
-        (searchers[channel] if can_fetch(searchers[channel]) else None, unit_ids)
-        for channel, unit_ids in grouped.items()
+        (None if channel is None else parts.searcher(channel), unit_ids) for channel, unit_ids in grouped.items()
     ]
+
+
+def _vouches_for(searcher: Searcher | None, unit_id: str) -> bool:
+    if not can_fetch(searcher):
+        return False
+    asked = getattr(searcher, "vouches_for", None)
+    return asked is None or bool(asked(unit_id))
 
 
 def _current(

@@ -185,7 +185,8 @@ class _RememberedEmbeddings(Embeddings):
         new = [text for text in texts if text not in self.remembered]
         self.count += len(new)
         made = iter(self._embedding.embed_documents(new) if new else [])
-        return [self.remembered[text] if text in self.remembered else next(made) for text in texts]
+        # A vector too few stands out as an empty one, which the searcher refuses by the embedding's name.
+        return [self.remembered[text] if text in self.remembered else next(made, []) for text in texts]
 
     def embed_query(self, text: str) -> list[float]:
         return self._embedding.embed_query(text)

@@ -228,7 +228,10 @@ class ChromaSearcher:
         return f"{type(self).__name__}({held})"
 
     def close(self) -> None:
-        """Release the store's files and threads; a collection given to the constructor stays open. May be repeated."""
+        """Release the store's files and threads; a collection given to the constructor stays open. May be repeated.
+
+        Chroma lets go of its last file some milliseconds later.
+        """
         self._collection = None
         if self._release is not None:
             self._release()

@@ -18,7 +18,7 @@ from langchain_core.vectorstores import InMemoryVectorStore, VectorStore
 
 from bounded_retrieval.contracts.candidate import Candidate, Channel, Unit
 from bounded_retrieval.contracts.filters import Filter, Predicate, compile_filter
-from bounded_retrieval.contracts.normalise import clean_metadata
+from bounded_retrieval.contracts.normalise import CONTENT_ID_PREFIX, clean_metadata
 from bounded_retrieval.contracts.ports import Searcher
 from bounded_retrieval.errors import ConfigurationError
 from bounded_retrieval.retrievers._chroma_filter import compile_where
@@ -125,7 +125,7 @@ class VectorStoreSearcher:
     are asked for, up to `OVERFETCH_CAP`. What a store leaves out because it reads the mapping otherwise is not found.
 
     Where the store implements ``get_by_ids`` and ids are its own (no ``id_key``), the searcher is a unit source: it has
-    ``fetch``. A row that the store returns without an id cannot be fetched again.
+    ``fetch``. A row that the store returns without an id cannot be fetched again, and `vouches_for` says so.
 
     Args:
         store: any ``VectorStore``.
@@ -169,6 +169,10 @@ class VectorStoreSearcher:
             units = _accepted(rows, self._id_key, accepts)
             asked = _next_request(asked, len(rows), len(units), k)
         return _ranked(units, k, self.channel)
+
+    def vouches_for(self, unit_id: str) -> bool:
+        """Whether ``fetch`` can find the unit: not one that came without an id and was named by its content."""
+        return not unit_id.startswith(CONTENT_ID_PREFIX)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({type(self.store).__name__}, {self.channel!r})"

@@ -58,7 +58,9 @@ class GeneratedSearcher:
             raise OSError("unreadable")
         if self.vouches == "gone":
             return {}
-        held = {f"u{text}": TEXTS[text] for text in range(len(TEXTS))} | {f"w{text}": TEXTS[text] for text in range(len(TEXTS))}
+        held = {f"u{text}": TEXTS[text] for text in range(len(TEXTS))} | {
+            f"w{text}": TEXTS[text] for text in range(len(TEXTS))
+        }
         self.fetches += 1
         is_first_reading = self.fetches == 1 and not self.brings_units
         changed = "!" if self.vouches == "changed" and not is_first_reading else ""
@@ -110,7 +112,11 @@ class World:
 
 rows = st.lists(
     st.one_of(
-        st.tuples(st.sampled_from("uw"), st.integers(0, len(TEXTS) - 1), st.sampled_from([None, 0.5, float("nan"), -3.0, float("inf")])),
+        st.tuples(
+            st.sampled_from("uw"),
+            st.integers(0, len(TEXTS) - 1),
+            st.sampled_from([None, 0.5, float("nan"), -3.0, float("inf")]),
+        ),
         st.just("not a candidate"),
     ),
     max_size=9,

@@ -122,12 +122,22 @@ def _bug_no_recheck(monkeypatch: pytest.MonkeyPatch) -> None:
 def _bug_lost_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that ends for lack of allowance throws away what it found."""
     original = recheck_and_pack.Found
-    monkeypatch.setattr(recheck_and_pack, "Found", lambda units, candidates, observations: original(units=units, candidates=[], observations=observations))
+    monkeypatch.setattr(
+        recheck_and_pack,
+        "Found",
+        lambda units, candidates, observations: original(units=units, candidates=[], observations=observations),
+    )
 
 
 def _bug_duplicates_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same text under two ids is two units."""
-    monkeypatch.setattr(rows.Unit, "from_document", classmethod(lambda cls, document, unit_id: cls(unit_id=unit_id, fingerprint=f"{unit_id:0>32}", title="", text=document.page_content, metadata={})))
+    from_document = rows.Unit.from_document
+
+    def by_id(document: Any, unit_id: str | None = None) -> Any:
+        unit = from_document(document, unit_id)
+        return unit.model_copy(update={"fingerprint": f"of {unit.unit_id}"})
+
+    monkeypatch.setattr(rows.Unit, "from_document", by_id)
     monkeypatch.setattr(recheck_and_pack, "_is_unchanged", lambda seen, current: seen.unit_id in current)
 
 

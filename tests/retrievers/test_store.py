@@ -10,7 +10,14 @@ import pytest
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 
-from bounded_retrieval.errors import EmbeddingMismatchError, SourceError, StoreBusyError, StoreError, StoreMissingError
+from bounded_retrieval.errors import (
+    ConfigurationError,
+    EmbeddingMismatchError,
+    SourceError,
+    StoreBusyError,
+    StoreError,
+    StoreMissingError,
+)
 from bounded_retrieval.retrievers.store import build_index, open_index
 
 
@@ -231,6 +238,18 @@ def test_another_embedding_is_refused(root):
     for use in (lambda: build_index(documents(6), root), lambda: open_index(root)):
         with pytest.raises(EmbeddingMismatchError, match=r"give the embedding it was built with \('tiny'\)"):
             use()
+    assert contents(root) == documents(6)
+
+
+def test_an_embedding_that_gives_too_few_vectors_is_named(root):
+    """A faulty embedding ends the build with its name, and the old index answers."""
+
+    class Faulty(TinyEmbeddings):
+        def embed_documents(self, texts):
+            return super().embed_documents(texts)[1:]
+
+    with pytest.raises(ConfigurationError, match="embedding tiny"):
+        build_index(documents(9), root, embedding=Faulty())
     assert contents(root) == documents(6)
 
 
