@@ -1,10 +1,11 @@
 # Both commands create the environment in .venv themselves; nothing else is needed but Python 3.11+, git and make.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
+PORT ?= 2024
 VENV := .venv
 RUN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint types check bench clean
+.PHONY: demo test lint types check bench studio drawing clean
 
 demo: $(STAMP)  ## the main job on the shipped collection, offline after installation
 	@echo "== make demo: one request that stops, one that continues, one with missing evidence"
@@ -25,6 +26,13 @@ check: lint types test
 
 bench: $(STAMP)  ## controller latency beside the bare searches and EnsembleRetriever
 	$(RUN)/python benchmarks/latency.py
+
+studio: $(STAMP)  ## the controller as LangGraph Studio sees it, over the shipped collection; no key, no outbound connection
+	LANGGRAPH_CLI_NO_ANALYTICS=1 LANGGRAPH_NO_VERSION_CHECK=true LANGSMITH_TRACING=false \
+	  $(RUN)/langgraph dev --host 127.0.0.1 --port $(PORT) --no-browser --no-reload --n-jobs-per-worker 4
+
+drawing: $(STAMP)  ## docs/bounded-graph.svg, from the compiled graph
+	$(RUN)/python docs/draw_graph.py
 
 $(STAMP): pyproject.toml
 	@echo "== setting up $(VENV) with $$($(PYTHON) --version) (first time: about a minute)"

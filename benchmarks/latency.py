@@ -1,8 +1,8 @@
 """How long one warm ``graph.invoke`` takes, beside what it is made of and beside LangChain's ``EnsembleRetriever``.
 
 Run it with ``python benchmarks/latency.py [--sizes 10000 100000] [--queries 300] [--out build/latency.json]``; the
-default sizes take about six minutes, most of it building indexes. It needs the development dependencies. Nothing here
-passes or fails on a time.
+default sizes take some minutes, nearly all of it building indexes, which ``--indexes DIR`` keeps for the next run. It
+needs the development dependencies. Nothing here passes or fails on a time.
 
 Measured at each size, in one process:
 
@@ -27,6 +27,7 @@ import json
 import os
 import platform
 import random
+import shutil
 import tempfile
 import time
 import warnings
@@ -87,7 +88,6 @@ class Searchers:
     lexical: BM25Searcher
     dense: ChromaSearcher
     ensemble: Any
-    build_s: dict[str, float]
 
 
 def main() -> None:
@@ -97,7 +97,7 @@ def main() -> None:
         "environment": environment(),
         "settings": {"queries": arguments.queries, "rows_per_search": ROWS, "seed": arguments.seed},
         "query_embedding_ms": time_embeddings(arguments.seed),
-        "sizes": [measure_size(units, arguments.queries, arguments.seed) for units in arguments.sizes],
+        "sizes": [measure_size(units, arguments) for units in arguments.sizes],
     }
     show(report)
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
@@ -110,6 +110,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--sizes", nargs="+", type=int, default=[10_000, 100_000], metavar="UNITS")
     parser.add_argument("--queries", type=int, default=300, help="timed queries at each size (default 300)")
     parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument(
+        "--indexes", type=Path, metavar="DIR", help="keep the indexes here, and use those that are here"
+    )
     parser.add_argument("--out", type=Path, default=Path("build/latency.json"), metavar="FILE")
     return parser.parse_args()
 
@@ -135,40 +138,48 @@ def time_embeddings(seed: int) -> dict[str, float]:
     return medians
 
 
-def measure_size(units: int, queries: int, seed: int) -> dict[str, Any]:
+def measure_size(units: int, arguments: argparse.Namespace) -> dict[str, Any]:
     """Build everything over ``units`` units, time every competitor on the same queries, and compare."""
-    print(f"{units:,} units: building", flush=True)
-    documents = make_documents(units, seed)
-    asked = make_queries(documents, WARM_UP_QUERIES + queries, seed)
-    with tempfile.TemporaryDirectory() as folder, ExitStack() as opened:
-        searchers = build(documents, CheapEmbeddings(seed), Path(folder), opened)
-        print(f"{units:,} units: timing {queries} queries", flush=True)
-        times = time_interleaved(competitors(searchers), asked, seed)
+    documents = make_documents(units, arguments.seed)
+    embedding = CheapEmbeddings(arguments.seed)
+    asked = make_queries(documents, WARM_UP_QUERIES + arguments.queries, arguments.seed)
+    with ExitStack() as opened:
+        kept_in = arguments.indexes or Path(opened.enter_context(tempfile.TemporaryDirectory()))
+        folder = kept_in / f"{units}-units-seed-{arguments.seed}"
+        if not folder.is_dir():
+            print(f"{units:,} units: building", flush=True)
+            build(documents, embedding, folder)
+        searchers = open_searchers(documents, embedding, folder, opened)
+        print(f"{units:,} units: timing {arguments.queries} queries", flush=True)
+        times = time_interleaved(competitors(searchers), asked, arguments.seed)
     return {
         "units": units,
-        "build_s": searchers.build_s,
         "times_ms": {name: _percentiles(values) for name, values in times.items()},
         "stop": compare(times, "stop", "lexical", "4 nodes"),
         "continue": compare(times, "continue", "lexical+dense", "6 nodes"),
     }
 
 
-def build(documents: list[Document], embedding: CheapEmbeddings, folder: Path, opened: ExitStack) -> Searchers:
-    """Write both indexes to files, open them, and put LangChain's retrievers over the same units."""
-    started = time.perf_counter()
-    BM25Searcher.from_documents(documents).save(folder / "lexical")
-    lexical_done = time.perf_counter()
+def build(documents: list[Document], embedding: CheapEmbeddings, folder: Path) -> None:
+    """Write the files of both channels; the folder has its name only once they are whole."""
+    partial = folder.with_suffix(".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    BM25Searcher.from_documents(documents).save(partial / "lexical")
     ChromaSearcher.from_documents(
-        documents, embedding, path=folder / "dense", collection_name=COLLECTION, progress=_show_progress
+        documents, embedding, path=partial / "dense", collection_name=COLLECTION, progress=_show_progress
     ).close()
-    dense_done = time.perf_counter()
+    partial.rename(folder)
+
+
+def open_searchers(documents: list[Document], embedding: CheapEmbeddings, folder: Path, opened: ExitStack) -> Searchers:
+    """Open the files, and put LangChain's retrievers over the same units."""
     lexical = BM25Searcher.open(folder / "lexical")
     opened.callback(lexical.close)
     dense = ChromaSearcher.open(folder / "dense", embedding, collection_name=COLLECTION)
     opened.callback(dense.close)
-    ensemble = make_ensemble(documents, embedding, folder / "dense", opened)
-    build_s = {"lexical": lexical_done - started, "dense": dense_done - lexical_done}
-    return Searchers(lexical=lexical, dense=dense, ensemble=ensemble, build_s=build_s)
+    return Searchers(
+        lexical=lexical, dense=dense, ensemble=make_ensemble(documents, embedding, folder / "dense", opened)
+    )
 
 
 def _show_progress(done: int, total: int) -> None:

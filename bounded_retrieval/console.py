@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 import time
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
@@ -14,33 +13,28 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 from rich.text import Text
 
-from bounded_retrieval.contracts.budget import Budget, Usage
 from bounded_retrieval.contracts.packet import EvidenceItem, EvidencePacket
-from bounded_retrieval.contracts.trace import CoverageAssessed, DecisionTrace, EvidencePacked, SearchAttempted
+from bounded_retrieval.contracts.trace import DecisionTrace
+from bounded_retrieval.contracts.wording import (
+    NOTES,
+    describe_cost,
+    describe_event,
+    describe_missing,
+    describe_source,
+    printable,
+)
 from bounded_retrieval.retrievers.store import IndexReport
 
-# Retrieved text must not be able to move the cursor, set colours or write to the clipboard.
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-
-_NOTES = {
-    "assessor_failed": "the assessor failed, which counts as not sufficient",
-    "channel_failed": "a search failed; its call stays charged",
-    "dropped_at_recheck": "something was gone or changed by the time of the recheck and was dropped",
-    "invalid_rows": "a search returned rows that were no candidates",
-    "metadata_converted": "some metadata had no JSON form and was turned into text",
-    "recheck_failed": "current text could not be read, so what it should have vouched for was dropped",
-    "rows_cut": "a search returned more rows than asked for; they were cut",
-    "text_not_rechecked": "nothing could give the current text, so the text as found was used",
-    "unit_too_long": "a unit too long to fit the packet alone was skipped",
-    "units_unread": "some units could not be read within the limits",
-}
-NOTES = frozenset(_NOTES)
-"""Every note that a packet can carry."""
-
-
-def printable(text: str) -> str:
-    """Text without control characters other than line breaks and tabs."""
-    return _CONTROL.sub("\ufffd", text.replace("\r\n", "\n"))
+__all__ = [
+    "NOTES",
+    "IndexingDisplay",
+    "describe_cost",
+    "make_console",
+    "printable",
+    "render_error",
+    "render_packet",
+    "render_trace",
+]
 
 
 def render_packet(query: str, packet: EvidencePacket) -> RenderableType:
@@ -51,22 +45,12 @@ def render_packet(query: str, packet: EvidencePacket) -> RenderableType:
     facts.add_row("query", Text(printable(query)))
     facts.add_row("stopped", Text(f"{packet.stop_reason.value} ({packet.resolution})"))
     facts.add_row("", Text(f"{packet.stop_reason.meaning} {packet.stop_reason.not_meaning}", style="dim"))
-    missing = ", ".join(packet.missing_terms) or "no query term is missing from the packed units"
-    facts.add_row("missing", Text(printable(missing)))
+    facts.add_row("missing", Text(printable(describe_missing(packet.missing_terms))))
     facts.add_row("cost", Text(describe_cost(packet.limits, packet.usage)))
     for note in packet.notes:
-        facts.add_row("note", Text(_NOTES.get(note, note)))
+        facts.add_row("note", Text(NOTES.get(note, note)))
     items = [_render_item(position, item) for position, item in enumerate(packet.items, 1)]
     return Group(Panel(facts, expand=True), *(items or [Text("  no evidence\n")]))
-
-
-def describe_cost(limits: Budget, usage: Usage) -> str:
-    """Spend beside its limit, in words."""
-    return (
-        f"{usage.calls} of {limits.max_calls} calls ({usage.dense_calls} dense), "
-        f"{usage.rows} of {limits.max_rows} rows, {usage.reads} of {limits.max_reads} units read, "
-        f"{usage.units} of {limits.max_units} units packed, {usage.chars:,} of {limits.max_chars:,} characters"
-    )
 
 
 def render_trace(trace: DecisionTrace) -> RenderableType:
@@ -76,7 +60,7 @@ def render_trace(trace: DecisionTrace) -> RenderableType:
     table.add_column("event", no_wrap=True)
     table.add_column("what happened", overflow="fold")
     for step, event in enumerate(trace.events, 1):
-        table.add_row(str(step), event.event, Text(printable(_describe_event(event))))
+        table.add_row(str(step), event.event, Text(printable(describe_event(event))))
     return table
 
 
@@ -91,45 +75,8 @@ def _render_item(position: int, item: EvidenceItem) -> RenderableType:
         f"{channel} rank {result.rank}" + (f" ({result.score:.3f})" if result.score is not None else "")
         for channel, result in item.channels.items()
     ]
-    section = item.metadata.get("section")
-    source = item.metadata.get("source", item.unit_id)
-    where = f"{source}, {section}" if section else f"{source}"
-    detail = Text(printable(f"{where}  |  {item.unit_id}  |  {', '.join(places)}"), style="dim")
+    detail = Text(printable(f"{describe_source(item)}  |  {item.unit_id}  |  {', '.join(places)}"), style="dim")
     return Group(heading, Padding(Group(detail, Text(printable(item.text))), (0, 0, 1, 3)))
-
-
-def _describe_event(event: Any) -> str:
-    if isinstance(event, SearchAttempted):
-        return _describe_search(event)
-    if isinstance(event, CoverageAssessed):
-        return _describe_decision(event)
-    if isinstance(event, EvidencePacked):
-        skipped = ", ".join(f"{skip.unit_id} ({skip.chars:,} characters, {skip.limit})" for skip in event.skipped)
-        dropped = f"; {event.dropped} dropped at the recheck" if event.dropped else ""
-        return f"packed {', '.join(event.packed) or 'nothing'}{'; not packed: ' + skipped if skipped else ''}{dropped}"
-    identifiers = f"; identifiers: {', '.join(event.identifiers)}" if event.identifiers else ""
-    return (
-        f"policy {event.policy}, threshold {event.threshold:g}, {event.assessor}, {event.fusion}; "
-        f"terms: {', '.join(event.terms)}{identifiers}; next: {event.next_action}"
-    )
-
-
-def _describe_search(event: SearchAttempted) -> str:
-    if event.outcome != "answered":
-        return f"{event.channel}: {event.outcome}{': ' + event.why_not if event.why_not else ''}"
-    rows = ", ".join(
-        f"{row.unit_id}" + (f" {row.score:.3f}" if row.score is not None else "") for row in event.returned
-    )
-    counts = {"cut": event.cut, "duplicates": event.duplicates, "invalid": event.invalid, "unread": event.unread}
-    also = "".join(f"; {count} {name}" for name, count in counts.items() if count)
-    return f"{event.channel}: asked for {event.requested}, {event.new_units} new: {rows or 'nothing'}{also}"
-
-
-def _describe_decision(event: CoverageAssessed) -> str:
-    inferred = "; ".join(event.assessment.reasons) if event.assessment else "the assessor failed"
-    refused = [f"{action.action}: {action.why_not}" for action in event.legal_actions if not action.legal]
-    chosen = f"stop: {event.stop_reason.value}" if event.stop_reason else f"go on: {event.action}"
-    return f"{inferred}; {chosen}; not legal: {', '.join(refused)}"
 
 
 def make_console(*, stderr: bool = False) -> Console:

@@ -92,7 +92,7 @@ class RetrievalFailedError(BoundedRetrievalError):
 def _problem_lines(error: ValidationError, where: str) -> list[str]:
     lines = []
     for problem in error.errors(include_url=False, include_context=False):
-        place = ".".join(str(part) for part in problem["loc"])
+        place = ".".join(_field_name(part) for part in problem["loc"])
         path = f"{where}.{place}" if place else where
         message = problem["msg"].removeprefix("Value error, ")
         if problem["type"] == "extra_forbidden":
@@ -102,6 +102,11 @@ def _problem_lines(error: ValidationError, where: str) -> list[str]:
         else:
             lines.append(f"{path}: {message} (got {_short(problem['input'])})")
     return lines
+
+
+def _field_name(part: str | int) -> str:
+    # A caller's own key may be anything; the message stays one printable line.
+    return part if isinstance(part, str) and part.isidentifier() and len(part) <= 60 else _short(part)  # noqa: PLR2004
 
 
 def _short(value: object, limit: int = 60) -> str:

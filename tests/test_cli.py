@@ -130,7 +130,7 @@ def test_bad_sources_are_named_and_nothing_is_lost(tmp_path: Path, capsys: pytes
     assert [item["unit_id"] for item in packet["items"]] == ["a"]
 
 
-def test_an_emptied_dense_store_gives_policy_complete(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_emptied_dense_store_gives_policy_complete(tmp_path: Path) -> None:
     """fixed_dense over a dense store without units makes its one call and says only that."""
     from bounded_retrieval import ChromaSearcher, EvidencePacket, create_bounded_retrieval
     from bounded_retrieval.retrievers.embeddings import load_embedding
@@ -179,7 +179,7 @@ def test_control_characters_in_evidence_do_not_reach_the_terminal(
 
 
 def test_the_module_runs_as_a_program(shipped_index: Path, tmp_path: Path) -> None:
-    """python -m bounded_retrieval is the same program; its output is UTF-8 whatever the terminal says."""
+    """The module run with -m is the same program; its output is UTF-8 whatever the terminal says."""
     run = subprocess.run(
         [sys.executable, "-m", "bounded_retrieval", "ask", HIT, "--index", str(shipped_index), "--json"],
         capture_output=True,

@@ -48,7 +48,7 @@ IMPURE = names(
 
 BUILDERS = "graph.bounded graph.chain graph.as_node graph.context"
 
-# By first part of the module's name; a module of no layer fails, so a new one has to be placed here.
+# By the module's name or its first part; a module of no layer fails, so a new one has to be placed here.
 LAYERS = {
     "errors": Layer(own=names("contracts errors"), foreign=CONTRACT_TYPES),
     "contracts": Layer(own=names("contracts errors"), foreign=CONTRACT_TYPES),
@@ -60,6 +60,10 @@ LAYERS = {
     "graph": Layer(
         own=names("graph nodes policies contracts errors retrievers.langchain"),
         foreign=CONTRACT_TYPES | names("langgraph langchain_core"),
+    ),
+    "graph.studio": Layer(  # a small application: the graph that `langgraph dev` serves, with its index
+        own=names("graph nodes policies contracts errors ingest retrievers.store"),
+        foreign=CONTRACT_TYPES | names("langgraph langchain_core filelock"),
     ),
     "retrievers": Layer(own=names("retrievers contracts errors policies.tokenize"), foreign=ANY),
     "ingest": Layer(own=names("ingest contracts errors"), foreign=ANY),
@@ -116,7 +120,7 @@ def violations(source: str, module: str, *, is_package: bool = False) -> list[st
     area = module.partition(".")[0]
     if area in APPLICATION:
         return []
-    layer = LAYERS.get(area) if module else PUBLIC
+    layer = LAYERS.get(module, LAYERS.get(area)) if module else PUBLIC
     if layer is None:
         return [f"{module}: {area!r} is no layer of the table"]
     full = f"{PACKAGE}.{module}" if module else PACKAGE
@@ -142,6 +146,8 @@ PLANTED = {
     "nodes know the graph package": ("nodes.dense_search", "from bounded_retrieval.graph import anything"),
     "nodes know a backend": ("nodes.dense_search", "import bounded_retrieval.retrievers.chroma"),
     "graph knows a backend": ("graph.bounded", "from bounded_retrieval.retrievers import chroma"),
+    "studio knows a backend": ("graph.studio", "from bounded_retrieval.retrievers import chroma"),
+    "library uses the studio": ("integrations.langchain", "from bounded_retrieval.graph.studio import graph"),
     "retrievers know the graph": ("retrievers.bm25", "def f():\n    from bounded_retrieval.graph import state"),
     "retrievers know other policies": ("retrievers.bm25", "from bounded_retrieval.policies import fusion"),
     "ingest knows a retriever": ("ingest.readers", "from bounded_retrieval.retrievers.bm25 import Bm25Searcher"),
@@ -170,6 +176,7 @@ ALLOWED = {
     ),
     "state by package": ("nodes.dense_search", "from bounded_retrieval.graph import context"),
     "graph adapts": ("graph.bounded", "from bounded_retrieval.retrievers.langchain import adapt"),
+    "studio opens an index": ("graph.studio", "from bounded_retrieval.retrievers.store import open_index"),
     "tokenizer": ("retrievers.bm25", "from bounded_retrieval.policies.tokenize import tokenize"),
     "document": ("contracts.candidate", "from langchain_core.documents import Document"),
     "own neighbour": ("ingest.readers", "from .pdf import parse_pdf\nimport asyncio, bs4"),

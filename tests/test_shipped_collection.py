@@ -28,6 +28,7 @@ def _judgements() -> dict[str, dict[str, int]]:
 
 @pytest.fixture(scope="module")
 def asker(shipped_index: Path) -> Iterator[Asker]:
+    """The controller over the shipped collection."""
     with open_index(shipped_index) as index:
         yield Asker(index)
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from bounded_retrieval.contracts.candidate import Candidate, Unit
+from bounded_retrieval.contracts.normalise import clean_metadata
 
 
 class QueryTerms(BaseModel):
@@ -60,6 +61,11 @@ class CoverageAssessment(BaseModel):
     reasons: tuple[str, ...] = ()
     assessor: str
     settings: dict[str, Any] = Field(default_factory=dict)
+
+    @field_validator("settings")
+    @classmethod
+    def _to_json_native(cls, settings: dict[str, Any]) -> dict[str, Any]:
+        return clean_metadata(settings)[0]
 
 
 class AssessmentInput(BaseModel):

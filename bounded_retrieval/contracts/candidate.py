@@ -32,6 +32,11 @@ class Candidate(BaseModel):
     score: float | None = None
     unit: Document | None = None
 
+    @field_validator("unit_id", mode="before")
+    @classmethod
+    def _clean_id(cls, unit_id: Any) -> Any:
+        return clean_text(unit_id) if isinstance(unit_id, str) else unit_id
+
     @field_validator("score", mode="before")
     @classmethod
     def _finite_or_none(cls, score: Any) -> float | None:

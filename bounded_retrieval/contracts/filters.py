@@ -40,7 +40,7 @@ def compile_filter(filter: Filter | None) -> Predicate:
     Raises:
         RequestError: names the operator, field or value that is not part of the language.
     """
-    return _compile(filter or {}, 1)
+    return _compile({} if filter is None else filter, 1)
 
 
 def filter_key(filter: Filter) -> str:

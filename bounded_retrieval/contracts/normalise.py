@@ -55,7 +55,7 @@ def _clean_value(value: Any, changed: list[str], depth: int) -> Any:
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
-        return clean_text(str(value))
+        return clean_text(str.__str__(value))
     if isinstance(value, int):
         return int(value) if MIN_JSON_INT <= value <= MAX_JSON_INT else _as_text(value, changed)
     if isinstance(value, float):
@@ -71,16 +71,24 @@ def _clean_other(value: Any, changed: list[str], depth: int) -> Any:
             return {clean_text(str(k)): _clean_value(v, changed, depth + 1) for k, v in value.items()}
         if isinstance(value, (list, tuple)):
             return [_clean_value(item, changed, depth + 1) for item in value]
-    # numpy scalars (and 0-d arrays) convert themselves; larger arrays have a size above one.
-    if hasattr(value, "item") and getattr(value, "size", 1) == 1:
-        return (
-            _clean_value(value.item(), changed, depth + 1) if depth < MAX_METADATA_DEPTH else _as_text(value, changed)
-        )
+        # numpy scalars (and arrays of one) convert themselves; larger arrays have a size above one.
+        if callable(getattr(value, "item", None)) and getattr(value, "size", None) == 1:
+            return _clean_value(_from_numpy(value), changed, depth + 1)
     return _as_text(value, changed)
+
+
+def _from_numpy(value: Any) -> Any:
+    item = value.item()
+    # Times finer than a microsecond come out as plain numbers; numpy writes them as ISO 8601.
+    is_time = getattr(getattr(value, "dtype", None), "kind", "") in ("M", "m")
+    return str(value) if is_time and isinstance(item, int) else item
 
 
 def _as_text(value: Any, changed: list[str]) -> str:
     changed.append(type(value).__name__)
     if isinstance(value, int) and value.bit_length() > MAX_DECIMAL_BITS:
         return hex(value)
-    return clean_text(str(value))
+    try:
+        return clean_text(str(value))
+    except Exception:  # noqa: BLE001 - metadata that cannot be written down must not end a search
+        return f"<{type(value).__name__}>"

@@ -106,6 +106,11 @@ class EvidencePacket(BaseModel):
         packet = result["packet"]
         return packet if isinstance(packet, cls) else cls.model_validate(packet)
 
+    def _repr_html_(self) -> str:
+        from bounded_retrieval.contracts.html import packet_to_html
+
+        return packet_to_html(self)
+
     def _to_document(self, position: int, item: EvidenceItem) -> Document:
         facts = {
             "query_id": self.query_id,

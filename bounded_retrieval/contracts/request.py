@@ -67,7 +67,7 @@ class RetrievalRequest(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    query: str
+    query: Annotated[str, Field(strict=True)]
     query_id: Annotated[str, Field(min_length=1, max_length=200)] = ""
     policy: PolicyName | None = None
     threshold: Threshold | None = None
@@ -83,6 +83,11 @@ class RetrievalRequest(BaseModel):
             if named:
                 raise ValueError(f"{', '.join(named)} refused: labels never reach the decision")
         return data
+
+    @field_validator("query_id", mode="before")
+    @classmethod
+    def _clean_identity(cls, query_id: Any) -> Any:
+        return clean_text(query_id) if isinstance(query_id, str) else query_id
 
     @field_validator("query")
     @classmethod

@@ -158,6 +158,11 @@ class DecisionTrace(BaseModel):
         """JSON text of the events."""
         return self.model_dump_json(indent=indent)
 
+    def _repr_html_(self) -> str:
+        from bounded_retrieval.contracts.html import trace_to_html
+
+        return trace_to_html(self)
+
     @property
     def request(self) -> RequestInspected:
         """The first event."""

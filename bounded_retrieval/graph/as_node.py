@@ -33,7 +33,7 @@ def as_node(
         stop_reason_key: parent key for the stop reason, or none.
 
     Raises:
-        ConfigurationError: no key to write to, or ``messages`` named as one.
+        ConfigurationError: no key to write to, ``messages`` named as one, or a result that the graph does not return.
         RequestError: (when run) the parent's state holds no query under ``query_key``.
     """
     graph = graph.compile(name="bounded_retrieval") if isinstance(graph, StateGraph) else graph
@@ -43,6 +43,12 @@ def as_node(
     keys = {ours: theirs for ours, theirs in written.items() if theirs is not None}
     if not keys or "messages" in keys.values():
         raise ConfigurationError(f"as_node: name at least one key to write, and not messages (got {written})")
+    lacking = sorted(set(keys) - set(graph.output_channels))
+    if lacking:
+        raise ConfigurationError(f"as_node: the graph does not return {', '.join(lacking)} (see output_keys)")
+    absent = sorted(set(keys) - set(graph.output_channels))
+    if absent:
+        raise ConfigurationError(f"as_node: the graph does not return {', '.join(absent)} (see its output_keys)")
     return _closure(graph, query_key, keys)
 
 

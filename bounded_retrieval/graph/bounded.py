@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Literal
 
 from langgraph.graph import END, START, StateGraph
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from bounded_retrieval.contracts.budget import DEFAULT_FIRST_HOP_ROWS, Budget
 from bounded_retrieval.contracts.candidate import Channel
 from bounded_retrieval.contracts.ports import Assessor, DiagnosticSink, Searcher, Tokenizer, UnitSource
-from bounded_retrieval.contracts.request import PolicyName
+from bounded_retrieval.contracts.request import PolicyName, Threshold
 from bounded_retrieval.contracts.settings import BoundedContext
 from bounded_retrieval.errors import ConfigurationError, RequestError
 from bounded_retrieval.graph.context import Cancelled, Parts
@@ -24,7 +24,7 @@ from bounded_retrieval.nodes.dense_search import dense_search
 from bounded_retrieval.nodes.inspect_request import inspect_request
 from bounded_retrieval.nodes.lexical_search import lexical_search
 from bounded_retrieval.nodes.recheck_and_pack import recheck_and_pack
-from bounded_retrieval.nodes.running import Node
+from bounded_retrieval.nodes.running import Node, can_fetch
 from bounded_retrieval.policies.coverage import TermCoverage
 from bounded_retrieval.policies.fusion import Fusion, ReciprocalRankFusion
 from bounded_retrieval.policies.settings import NEEDED_CHANNEL, BuilderDefaults
@@ -32,6 +32,7 @@ from bounded_retrieval.policies.tokenize import TOKENIZER_NAME, tokenize
 from bounded_retrieval.retrievers.langchain import as_searcher
 
 BoundedGraph = StateGraph[BoundedState, Any, BoundedInput, Any]
+Router = Callable[[BoundedState], str]
 
 OUTPUT_KEYS = tuple(BoundedOutput.__annotations__)
 
@@ -85,7 +86,8 @@ def create_bounded_retrieval(  # noqa: PLR0913 - one keyword for each part a cal
         assessor, fusion = _apply_preset(preset, assessor, fusion, threshold, first_hop_rows)
     asked = _check(policy=policy, threshold=threshold, budget=budget or Budget(), first_hop_rows=first_hop_rows)
     searchers = _adapt({"lexical": lexical, "dense": dense}, id_key)
-    assessor = assessor or TermCoverage()
+    assessor = TermCoverage() if assessor is None else assessor
+    _check_parts(units, assessor)
     tokenizer, tokenizer_name = _tokenizer_of(searchers["lexical"])
     parts = Parts(
         lexical=searchers["lexical"],
@@ -117,17 +119,24 @@ def _wire(parts: Parts, context_schema: type[Any], output_keys: Sequence[str] | 
     builder.add_node("recheck_and_pack", Node(recheck_and_pack, parts))
     builder.add_edge(START, "inspect_request")
     builder.add_conditional_edges(
-        "inspect_request", route_after_inspect, {"lexical_search": "lexical_search", "dense_search": "dense_search"}
+        "inspect_request", *_labelled(route_after_inspect, lexical_search="text", dense_search="fixed_dense")
     )
     builder.add_edge("lexical_search", "assess_coverage")
     builder.add_edge("dense_search", "assess_coverage")
     builder.add_conditional_edges(
-        "assess_coverage",
-        route_after_assess,
-        {"dense_search": "dense_search", "recheck_and_pack": "recheck_and_pack"},
+        "assess_coverage", *_labelled(route_after_assess, dense_search="continue", recheck_and_pack="stop")
     )
     builder.add_edge("recheck_and_pack", END)
     return builder
+
+
+def _labelled(route: Router, **labels: str) -> tuple[Router, dict[Hashable, str]]:
+    # LangGraph draws the path map's keys on the edges; the router itself returns node names.
+    def label(state: BoundedState) -> str:
+        return labels[route(state)]
+
+    label.__name__ = getattr(route, "__name__", "route")
+    return label, {text: node for node, text in labels.items()}
 
 
 def _apply_preset(
@@ -153,6 +162,13 @@ def _adapt(given: dict[Channel, Any], id_key: str | None) -> dict[Channel, Searc
     }
 
 
+def _check_parts(units: object, assessor: object) -> None:
+    if units is not None and not can_fetch(units):
+        raise ConfigurationError(f"units: expected an object with fetch(unit_ids) (got {type(units).__name__})")
+    if not hasattr(assessor, "assess") and not hasattr(assessor, "aassess"):
+        raise ConfigurationError(f"assessor: expected an object with assess(given) (got {type(assessor).__name__})")
+
+
 def _tokenizer_of(lexical: Searcher | None) -> tuple[Tokenizer, str]:
     tokenizer = getattr(lexical, "tokenizer", None)
     if tokenizer is None:
@@ -176,11 +192,20 @@ def _defaults(searchers: dict[Channel, Searcher | None], assessor: Assessor, ask
         raise ConfigurationError(f"policy: {policy} needs a {NEEDED_CHANNEL[policy]} searcher")
     return BuilderDefaults(
         policy=policy,
-        threshold=assessor.default_threshold if asked.threshold is None else asked.threshold,
+        threshold=_threshold(asked, assessor),
         budget=asked.budget or Budget(),
         first_hop_rows=asked.first_hop_rows or DEFAULT_FIRST_HOP_ROWS,
         channels=channels,
     )
+
+
+def _threshold(asked: BoundedContext, assessor: Assessor) -> float:
+    if asked.threshold is not None:
+        return asked.threshold
+    try:
+        return TypeAdapter(Threshold).validate_python(assessor.default_threshold)
+    except ValidationError as error:
+        raise RequestError.from_validation(error, f"{assessor.name}.default_threshold") from None
 
 
 def _output_schema(output_keys: Sequence[str] | None) -> type[Any]:

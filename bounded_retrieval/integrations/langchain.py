@@ -27,6 +27,9 @@ CONTEXT_KEY = "bounded_context"
 
 DEFAULT_K = 4
 
+MAX_K = 50
+"""Most units that a packet may hold: the hard ceiling of ``max_units``."""
+
 Graph = CompiledStateGraph[Any, Any, Any, Any]
 
 
@@ -44,10 +47,10 @@ class BoundedRetriever(BaseRetriever):
         k: most units in a packet; none takes the graph's own ``max_units``. It may only lower that.
     """
 
-    model_config = ConfigDict(arbitrary_types_allowed=True)
+    model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
 
     graph: Any
-    k: int | None = Field(default=None, ge=1, le=50)
+    k: int | None = Field(default=None, ge=1, le=MAX_K)
 
     @field_validator("graph")
     @classmethod
@@ -68,10 +71,14 @@ class BoundedRetriever(BaseRetriever):
         Args:
             lexical: the lexical channel.
             dense: the dense channel.
-            k: most units in a packet; unless ``budget`` is given, rows, reads and characters grow with it.
-            **options: those of `create_bounded_retrieval`.
+            k: most units in a packet, 1 to 50; unless ``budget`` is given, rows, reads and characters grow with it.
+            **options: those of `create_bounded_retrieval`. A ``budget`` that leaves ``max_units`` open takes ``k``.
+
+        Raises:
+            ConfigurationError: ``k`` is out of bounds or above the budget's ``max_units``; or the parts cannot work
+                together.
         """
-        options.setdefault("budget", _budget_for(k))
+        options["budget"] = _budget_for(k, options.get("budget"))
         if options["budget"].max_rows > Budget().max_rows:
             options.setdefault("first_hop_rows", options["budget"].max_rows // 2)
         return cls(graph=create_bounded_retrieval(lexical, dense, **options), k=k)
@@ -83,7 +90,7 @@ class BoundedRetriever(BaseRetriever):
         """Index documents in memory for both channels and build the graph over them.
 
         Args:
-            documents: at least one; a document without an id takes a stable one from its text.
+            documents: read once; a document without an id takes a stable one from its text.
             embedding: any LangChain embedding; none takes the embedded default, which works offline.
             k: most units in a packet.
             **options: those of `create_bounded_retrieval`.
@@ -189,7 +196,15 @@ def _compiled(graph: Any) -> Graph:
     return graph
 
 
-def _budget_for(k: int) -> Budget:
+def _budget_for(k: int, given: Budget | None) -> Budget:
+    if not 1 <= k <= MAX_K:
+        raise ConfigurationError(f"k: 1 to {MAX_K} (got {k})")
+    if given is not None and "max_units" in given.model_fields_set:
+        if k > given.max_units:
+            raise ConfigurationError(f"k: above budget.max_units {given.max_units} (got {k})")
+        return given
+    if given is not None:
+        return given.model_copy(update={"max_units": k})
     base = Budget()
     if k <= base.max_units:
         return base.model_copy(update={"max_units": k})

@@ -50,7 +50,7 @@ def assess_coverage(state: BoundedState, runtime: Runtime[Any], parts: Parts) ->
     return {
         "events": [*state["events"], event],
         "usage": usage.model_dump(),
-        "decision": {"action": decision.action, "stop_reason": decision.stop_reason},
+        "decision": {"action": decision.action, "stop_reason": decision.stop_reason and decision.stop_reason.value},
         "notes": list(dict.fromkeys([*state["notes"], *failed])),
         "elapsed_ms": watch.elapsed_ms(),
     }
@@ -65,7 +65,9 @@ def _given(state: BoundedState, settings: RunSettings, parts: Parts) -> Assessme
         observations=tuple(
             observe(query_terms, unit, settings.limits.max_chars, parts.tokenizer) for unit in units.values()
         ),
-        candidates=tuple(Candidate.model_validate(candidate) for candidate in state["candidates"]),
+        candidates=tuple(
+            Candidate.model_validate(candidate) for candidate in state["candidates"] if candidate["unit_id"] in units
+        ),
         units=units,
         threshold=settings.threshold,
     )

@@ -90,9 +90,7 @@ def _vouchers(
     for unit_id in units:
         channel = sources[unit_id]
         grouped.setdefault(channel if _vouches_for(parts.searcher(channel), unit_id) else None, []).append(unit_id)
-    return [
-        (None if channel is None else parts.searcher(channel), unit_ids) for channel, unit_ids in grouped.items()
-    ]
+    return [(None if channel is None else parts.searcher(channel), unit_ids) for channel, unit_ids in grouped.items()]
 
 
 def _vouches_for(searcher: Searcher | None, unit_id: str) -> bool:

@@ -137,5 +137,13 @@ async def _arun(call: Call) -> Any:
         return await call.arun()
     if call.run is None:
         raise AsyncOnlyError(f"{call.name}: has neither a synchronous nor an asynchronous method")
-    answer = call.run() if call.is_pure else await asyncio.to_thread(call.run)
+    answer = call.run() if call.is_pure else await asyncio.to_thread(_without_stop_iteration, call.run)
     return await answer if inspect.isawaitable(answer) else answer
+
+
+def _without_stop_iteration(run: Callable[[], Any]) -> Any:
+    # A future cannot carry a StopIteration: whoever awaits it would wait for ever.
+    try:
+        return run()
+    except StopIteration as error:
+        raise RuntimeError("the call raised StopIteration") from error

@@ -14,6 +14,7 @@ from bounded_retrieval.contracts.settings import RunSettings
 from bounded_retrieval.contracts.trace import Interruption, Reference, SearchAttempted
 from bounded_retrieval.graph.context import Parts
 from bounded_retrieval.graph.state import BoundedState, Update
+from bounded_retrieval.nodes.charging import was_cut_off
 from bounded_retrieval.nodes.clock import Stopwatch, interruption
 from bounded_retrieval.nodes.running import Body, Call, can_fetch, method_call
 from bounded_retrieval.policies.rows import Reading, Rows, read_rows
@@ -44,7 +45,10 @@ class _Answer:
 
 
 def search_channel(channel: Channel, state: BoundedState, runtime: Runtime[Any], parts: Parts) -> Body:
-    """Make one search of a channel, if nothing forbids it; a call is charged before it is made."""
+    """Make one search of a channel, if nothing forbids it; a call is charged before it is made.
+
+    In a resumed run whose search was cut off, the attempt counts as failed and is not made again.
+    """
     watch = Stopwatch(state, parts)
     settings = RunSettings.model_validate(state["settings"])
     usage = Usage.model_validate(state["usage"])
@@ -65,7 +69,10 @@ def search_channel(channel: Channel, state: BoundedState, runtime: Runtime[Any],
         state=state,
         parts=parts,
     )
-    answer = yield from _call(search)
+    if (yield from was_cut_off(runtime)):
+        answer = _Answer(rows=None, reading=Reading(known={}, reads_left=0))
+    else:
+        answer = yield from _call(search)
     stopped = interruption(runtime, parts, settings.limits, watch)
     event = _timed(_describe(search, answer, stopped), settings, watch)
     return _record(state, runtime, event, watch) | _found(search, answer)
@@ -87,7 +94,8 @@ def _call(search: _Search) -> Generator[Call, Any, _Answer]:
 
 
 def _fetch(search: _Search, unit_ids: Sequence[str]) -> Generator[Call, Any, Mapping[str, Any]]:
-    source = search.parts.units or search.parts.searcher(search.channel)
+    # Not `or`: a unit source may have a length, and an empty one is still the source.
+    source = search.parts.searcher(search.channel) if search.parts.units is None else search.parts.units
     if not unit_ids or not can_fetch(source):
         return {}
     try:

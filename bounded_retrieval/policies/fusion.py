@@ -8,6 +8,7 @@ from typing import ClassVar, Protocol
 
 from bounded_retrieval.contracts.candidate import Candidate, Channel
 from bounded_retrieval.contracts.packet import ChannelResult
+from bounded_retrieval.errors import ConfigurationError
 
 CHANNEL_ORDER: tuple[Channel, ...] = ("lexical", "dense")
 
@@ -46,6 +47,10 @@ class ReciprocalRankFusion:
 
     name: ClassVar[str] = "rrf"
     k: int = 60
+
+    def __post_init__(self) -> None:
+        if self.k < 0:
+            raise ConfigurationError(f"k: at least 0 (got {self.k})")
 
     def fuse(self, rankings: Rankings) -> list[FusedUnit]:
         """Rank every unit that any channel returned."""

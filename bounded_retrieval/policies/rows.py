@@ -30,7 +30,7 @@ def read_rows(answer: Any, channel: Channel, asked: int) -> Rows:
     """
     if not isinstance(answer, Sequence) or isinstance(answer, (str, bytes)):
         raise TypeError(f"a searcher returns a list of Candidate, not {type(answer).__name__}")
-    kept = answer[:asked]
+    kept = list(answer)[:asked]
     valid = tuple(
         row.model_copy(update={"channel": channel, "unit_id": clean_text(row.unit_id)})
         for row in kept

@@ -31,9 +31,14 @@ _DASHES = re.compile("[\u2010-\u2015\u2212\ufe58\ufe63\uff0d]")
 _IGNORED = re.compile("[\u00ad\u200b-\u200d\u2060\ufeff]")
 _LATIN_ACCENT = re.compile("(?<=[\u0000-\u03ff])[\u0300-\u036f]+")
 
+# Normalising takes time quadratic in the length of a run of combining marks. Unicode's stream-safe format (UAX #15)
+# allows 30 in a run; no language needs more, so what goes beyond is left out.
+_NONSTARTERS = "".join(chr(code) for code in range(0x0300, 0x1E950) if unicodedata.combining(chr(code)))
+_LONG_MARKS = re.compile(f"([{_NONSTARTERS}]{{30}})[{_NONSTARTERS}]+")
+
 # Letters and digits of alphabetic scripts; scripts written without spaces would glue a sentence to an identifier.
-_ID_CHARS = "0-9a-z\u00df-\u024f\u03b1-\u03c9\u0430-\u045f"
-_IDENTIFIER = re.compile(rf"(?<![{_ID_CHARS}])[{_ID_CHARS}]+(?:[-._][{_ID_CHARS}]+)*(?![{_ID_CHARS}])")
+_ID_CHARS = "0-9a-z\u00df-\u00f6\u00f8-\u024f\u0390-\u03ce\u0430-\u052f\u1e00-\u1fbc"
+_IDENTIFIER = re.compile(rf"(?<![{_ID_CHARS}\u0300-\u036f])[{_ID_CHARS}]+(?:[-._][{_ID_CHARS}]+)*(?![{_ID_CHARS}])")
 _ORDINARY = re.compile(r"\d+(?:st|nd|rd|th|s)?(?:-[^\W\d_]{3,})*")
 
 _UNSPACED = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003134f]+")
@@ -41,8 +46,9 @@ _UNSPACED = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U0
 
 def fold(text: str) -> str:
     """NFKC, case folded, every dash as ``-``, invisible joiners removed."""
-    text = unicodedata.normalize("NFKC", text).casefold()
-    return _IGNORED.sub("", _DASHES.sub("-", text))
+    if not text.isascii():
+        text = _LONG_MARKS.sub(r"\1", _IGNORED.sub("", text))
+    return _DASHES.sub("-", unicodedata.normalize("NFKC", text).casefold())
 
 
 def find_identifiers(text: str) -> tuple[str, ...]:
@@ -90,6 +96,8 @@ def _identifiers_in(folded: str) -> list[str]:
 
 
 def _is_identifier(run: str) -> bool:
+    if run.isalpha() or run.isdigit():
+        return False
     has_digit = any(char.isdigit() for char in run)
     has_letter = any(char.isalpha() for char in run)
     return has_digit and has_letter and _ORDINARY.fullmatch(run) is None

@@ -122,7 +122,8 @@ class BM25sScorer:
 
     def scores_at(self, term_ids: Sequence[int], rows: Sequence[int]) -> NDArray[np.float64]:
         """The scores of the units at ``rows``, shape (rows,), found by bisection in each term's postings."""
-        wanted = np.asarray(rows, dtype=np.int64)
+        # The same type as the postings: searchsorted would otherwise convert all of them.
+        wanted = np.asarray(rows, dtype=np.int32)
         scores = np.zeros(len(wanted))
         for term in term_ids:
             span = slice(int(self.postings.indptr[term]), int(self.postings.indptr[term + 1]))

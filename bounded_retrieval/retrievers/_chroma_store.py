@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -25,6 +26,10 @@ EMBEDDING_FIELD = "embedding_id"
 
 # Chroma's defaults found .57 of the ten nearest of 10,000 random vectors (.98 of clustered ones), these .99 (1.00).
 _HNSW = {"space": "cosine", "ef_construction": 200, "ef_search": 400, "max_neighbors": 32}
+
+
+# Chroma counts a path's clients in a table of the process, and does not guard it.
+_OPENING = threading.Lock()
 
 
 def memory_collection(opened: ExitStack, name: str, embedding: Embeddings) -> Collection:
@@ -119,13 +124,19 @@ def _client(opened: ExitStack, path: Path) -> Any:
 
     client: Any
     try:
-        client = chromadb.PersistentClient(str(path.resolve()), Settings(anonymized_telemetry=False))
+        with _OPENING:
+            client = chromadb.PersistentClient(str(path.resolve()), Settings(anonymized_telemetry=False))
     except ValueError as error:
         raise ConfigurationError(f"{path}: cannot be opened ({first_line(error)})") from error
     except ChromaError as error:
         raise StoreCorruptError(f"{path}: cannot be opened ({first_line(error)})") from error
-    opened.callback(client.close)
+    opened.callback(_close, client)
     return client
+
+
+def _close(client: Any) -> None:
+    with _OPENING:
+        client.close()
 
 
 def _parameters(embedding: Embeddings) -> dict[str, Any]:

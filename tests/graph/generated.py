@@ -184,12 +184,14 @@ def check(world: World) -> None:
 
 
 def check_steps(trace: DecisionTrace, steps: int) -> None:
+    """One event a superstep, at most six of them, at most two decisions."""
     assert steps == len(trace.events)
     assert steps <= 6
     assert len(trace.decisions) <= MAX_ITERATIONS
 
 
 def check_limits(world: World, packet: EvidencePacket) -> None:
+    """Usage is within every limit, and calls are those that the searchers counted."""
     usage, limits = packet.usage, world.budget
     assert packet.limits == limits
     assert usage.calls == world.lexical.calls + world.dense.calls <= limits.max_calls
@@ -237,6 +239,7 @@ def check_evidence(world: World, packet: EvidencePacket, trace: DecisionTrace) -
 
 
 def check_replay(packet: EvidencePacket, trace: DecisionTrace) -> None:
+    """The packet comes out of the returned trace again."""
     units = {}
     for observation in trace.decisions[-1].observations:
         text = TEXTS[int(observation.unit_id[1:])]

@@ -19,6 +19,7 @@ DOCUMENTS = [Document(id=f"u{number}", page_content=f"The pump of site {number} 
 
 
 def bounded() -> Any:
+    """A bounded graph over the documents."""
     return create_bounded_retrieval(ScriptedSearcher(DOCUMENTS, "lexical")).compile()
 
 
@@ -94,3 +95,11 @@ def test_bad_connections_are_refused() -> None:
     )
     with pytest.raises(RequestError, match="question"):
         graph.invoke({"context": []})
+
+
+def test_a_result_that_the_graph_does_not_return_is_refused() -> None:
+    """output_keys and the keys to be written are compared when the node is made, not when it first runs."""
+    graph = create_bounded_retrieval(ScriptedSearcher(DOCUMENTS, "lexical"), output_keys=["packet"])
+    with pytest.raises(ConfigurationError, match="does not return documents"):
+        as_node(graph)
+    assert as_node(graph, documents_key=None, packet_key="packet")

@@ -52,6 +52,7 @@ def test_ten_requests_on_one_thread_equal_ten_on_fresh_threads(world: generated.
 
 
 def check_threads(world: generated.World, policies: list[str]) -> None:
+    """Each policy's request on one checkpointed thread gives what it gives on its own."""
     world.cancel_after = None
     graph = world.graph()
     checkpointed = graph.copy(update={"checkpointer": InMemorySaver()})
@@ -125,7 +126,7 @@ def _bug_lost_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         recheck_and_pack,
         "Found",
-        lambda units, candidates, observations: original(units=units, candidates=[], observations=observations),
+        lambda units, observations, **_: original(units=units, candidates=[], observations=observations),
     )
 
 

@@ -11,7 +11,7 @@ from langchain_tests.integration_tests import RetrieversIntegrationTests
 from langgraph.graph import END, START, StateGraph
 from typing_extensions import TypedDict
 
-from bounded_retrieval import BoundedContext, BoundedRetriever, RetrievalFailedError, create_bounded_retrieval
+from bounded_retrieval import BoundedContext, BoundedRetriever, Budget, RetrievalFailedError, create_bounded_retrieval
 from bounded_retrieval.errors import ConfigurationError, RequestError
 from bounded_retrieval.retrievers.embeddings import load_embedding
 from bounded_retrieval.testing import FailingSearcher, ScriptedSearcher
@@ -28,6 +28,7 @@ QUERY = "Which pump hums at night?"
 
 
 def scripted(**options: Any) -> BoundedRetriever:
+    """A retriever over twelve documents, half of them in each channel."""
     return BoundedRetriever.from_retrievers(
         ScriptedSearcher(DOCUMENTS[:6], "lexical"), ScriptedSearcher(DOCUMENTS[6:], "dense"), **options
     )
@@ -113,8 +114,14 @@ def test_callbacks_and_tags_are_passed_through() -> None:
             seen.append(("retriever", tags or []))
 
         def on_chain_start(
-            self, serialized: Any, inputs: Any, *, name: str | None = None, tags: list[str] | None = None, **_: Any
-        ) -> None:  # noqa: ARG002
+            self,
+            serialized: Any,  # noqa: ARG002
+            inputs: Any,  # noqa: ARG002
+            *,
+            name: str | None = None,
+            tags: list[str] | None = None,
+            **_: Any,
+        ) -> None:
             seen.append((name or "", tags or []))
 
     scripted().invoke(QUERY, {"callbacks": [Handler()], "tags": ["mine"]})
@@ -164,3 +171,22 @@ def test_what_is_no_bounded_graph_is_refused() -> None:
     graph = create_bounded_retrieval(ScriptedSearcher(DOCUMENTS, "lexical"), output_keys=["documents"])
     with pytest.raises((ConfigurationError, ValueError), match="output_keys"):
         BoundedRetriever.from_graph(graph)
+
+
+def test_a_budget_beside_k() -> None:
+    """A budget that leaves max_units open takes k; what cannot go together is refused when the retriever is built."""
+    retriever = scripted(k=5, budget=Budget(max_chars=9000), policy="always_continue")
+    assert len(retriever.invoke(QUERY)) == 5
+    assert len(scripted(k=2, budget=Budget(max_units=4)).invoke(QUERY)) == 2
+    with pytest.raises(ConfigurationError, match=r"max_units 4 \(got 6\)"):
+        scripted(k=6, budget=Budget(max_units=4))
+    for k in (0, 51):
+        with pytest.raises(ConfigurationError, match=rf"1 to 50 \(got {k}\)"):
+            scripted(k=k)
+
+
+def test_a_setting_it_does_not_know_is_refused() -> None:
+    """A setting of the graph given to the retriever around it is an error; ignoring it would hide the mistake."""
+    graph = create_bounded_retrieval(ScriptedSearcher(DOCUMENTS, "lexical"))
+    with pytest.raises(ValueError, match="policy"):
+        BoundedRetriever.from_graph(graph, policy="always_continue")

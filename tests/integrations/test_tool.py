@@ -18,6 +18,7 @@ DOCUMENTS = [
 
 
 def make_tool() -> Any:
+    """The tool over two documents, one of which attacks."""
     return create_retrieval_tool(create_bounded_retrieval(ScriptedSearcher(DOCUMENTS, "lexical")))
 
 

@@ -63,6 +63,7 @@ class TestBM25Retriever(SearcherCompliance):
 
     def build(self, documents: Sequence[Document]) -> Any:
         from langchain_community.retrievers import BM25Retriever
+
         from bounded_retrieval.policies.tokenize import tokenize
 
         return as_searcher(BM25Retriever.from_documents(list(documents), preprocess_func=tokenize), "lexical")

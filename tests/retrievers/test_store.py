@@ -152,25 +152,26 @@ READER = """
 import sys
 sys.path.insert(0, sys.argv[2])
 from test_store import TinyEmbeddings, open_index
-openings = 0
-while True:
-    print(openings, flush=True)
-    with open_index(sys.argv[1], embedding=TinyEmbeddings()) as index:
-        texts = index.lexical.fetch(index.dense.ids())
-        assert len({text.page_content.partition("build")[2] for text in texts.values()}) == 1, texts
-        assert len(index.lexical.search("pump", 9)) == len(index.dense.search("pump", 9)) == 6
-    openings += 1
+for build in sys.stdin:
+    for _ in range(3):
+        with open_index(sys.argv[1], embedding=TinyEmbeddings()) as index:
+            texts = index.lexical.fetch(index.dense.ids())
+            assert len({text.page_content.partition("build")[2] for text in texts.values()}) == 1, texts
+            assert len(index.lexical.search("pump", 9)) == len(index.dense.search("pump", 9)) == 6
+    print(build, end="", flush=True)
 """
 
 
 def test_readers_meet_whole_generations_only(root):
-    """While builds follow one another, every opening by another process sees one build's units in both channels."""
+    """While a build runs, every opening by another process sees one build's units in both channels."""
     arguments = [sys.executable, "-c", READER, str(root), str(Path(__file__).parent)]
-    with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as reader:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(arguments, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as reader:
         for number in range(10):
-            assert reader.stdout.readline() == f"{number}\n", reader.stderr.read()
+            reader.stdin.write(f"{number}\n")
+            reader.stdin.flush()
             build_index(documents(6, f"build{number}"), root, embedding=TinyEmbeddings())
-        reader.kill()
+            assert reader.stdout.readline() == f"{number}\n", reader.stderr.read()
 
 
 def test_a_second_writer_is_refused_at_once(root):

@@ -7,7 +7,9 @@ import shutil
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from langchain_core.documents import Document
@@ -63,10 +65,10 @@ print(" ".join(steps))
 """
 
 
-def start_writer(root, last):
-    """Build ``NEW`` in another process that kills itself at step ``last`` (0: never)."""
-    arguments = [sys.executable, "-c", WRITER, str(root), str(last), str(__file__).rpartition("/")[0]]
-    return subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
+def run_writer(root, last, output=None):
+    """Build ``NEW`` in another process that kills itself at step ``last`` (0: never); its exit code."""
+    arguments = [sys.executable, "-c", WRITER, str(root), str(last), str(Path(__file__).parent)]
+    return subprocess.run(arguments, stdout=output, timeout=60, check=False).returncode
 
 
 def contents(root):
@@ -97,20 +99,16 @@ def root(built, tmp_path):
 
 def test_a_writer_killed_at_any_moment_leaves_a_whole_index(built, tmp_path):
     """SIGKILL at random steps and around the final renames: old units until the end, never a mixture, and a new build succeeds."""
-    counted = start_writer(shutil.copytree(built, tmp_path / "counted"), 0)
-    steps = counted.communicate(timeout=60)[0].split()
-    assert counted.returncode == 0
+    with (tmp_path / "steps").open("w") as output:
+        assert run_writer(shutil.copytree(built, tmp_path / "counted"), 0, output) == 0
+    steps = (tmp_path / "steps").read_text().split()
     published = len(steps) - steps[::-1].index("os.rename")
     before, after = random.Random(7).sample(range(2, published - 1), 5), (published, published + 1)
-    writers = {}
-    for last in sorted([*before, *after]):
-        root = shutil.copytree(built, tmp_path / f"killed{last}")
-        writers[last] = (root, start_writer(root, last))
-        if len(writers) % 2 == 0:
-            [writer.communicate(timeout=60) for _, writer in writers.values()]
-    for last, (root, writer) in writers.items():
-        writer.communicate(timeout=60)
-        assert writer.returncode == -signal.SIGKILL
+    roots = {last: shutil.copytree(built, tmp_path / f"killed{last}") for last in [*before, *after]}
+    with ThreadPoolExecutor(2) as pool:
+        codes = list(pool.map(run_writer, roots.values(), roots))
+    assert codes == [-signal.SIGKILL] * len(roots)
+    for last, root in roots.items():
         assert contents(root) == (OLD if last <= published else NEW), (last, steps[last - 1])
         build_index(NEW[:60], root, embedding=TinyEmbeddings())
         assert contents(root) == NEW[:60]
@@ -123,9 +121,7 @@ def test_a_writer_killed_at_any_moment_leaves_a_whole_index(built, tmp_path):
 
 def test_a_first_build_that_is_killed_may_be_repeated(tmp_path):
     """What a killed first build leaves is no obstacle to the next."""
-    writer = start_writer(tmp_path / "index", 40)
-    writer.communicate(timeout=60)
-    assert writer.returncode == -signal.SIGKILL
+    assert run_writer(tmp_path / "index", 40) == -signal.SIGKILL
     assert [path.name for path in (tmp_path / "index" / "generations").iterdir()] == ["000001.partial"]
     build_index(OLD, tmp_path / "index", embedding=TinyEmbeddings())
     assert contents(tmp_path / "index") == OLD

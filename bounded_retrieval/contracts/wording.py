@@ -1,0 +1,138 @@
+"""The words in which packets and traces are shown, wherever they are shown: terminal, notebook, report."""
+
+from __future__ import annotations
+
+import re
+from types import MappingProxyType
+
+from pydantic import BaseModel
+
+from bounded_retrieval.contracts.budget import Budget, Usage
+from bounded_retrieval.contracts.packet import EvidenceItem
+from bounded_retrieval.contracts.trace import CoverageAssessed, EvidencePacked, RequestInspected, SearchAttempted
+
+# Retrieved text must not be able to move the cursor, set colours or write to the clipboard.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+NOTES = MappingProxyType(
+    {
+        "assessor_failed": "the assessor failed, which counts as not sufficient",
+        "channel_failed": "a search failed; its call stays charged",
+        "dropped_at_recheck": "something was gone or changed by the time of the recheck and was dropped",
+        "invalid_rows": "a search returned rows that were no candidates",
+        "metadata_converted": "some metadata had no JSON form and was turned into text",
+        "recheck_failed": "current text could not be read, so what it should have vouched for was dropped",
+        "rows_cut": "a search returned more rows than asked for; they were cut",
+        "text_not_rechecked": "nothing could give the current text, so the text as found was used",
+        "unit_too_long": "a unit too long to fit the packet alone was skipped",
+        "units_unread": "some units could not be read within the limits",
+    }
+)
+"""Every note that a packet can carry, and what it says."""
+
+WHY_NOT = MappingProxyType(
+    {
+        "already_attempted": "this search has been made",
+        "cancelled": "the caller ended the run",
+        "deadline": "the running time is used up",
+        "max_calls": "no call is left",
+        "max_iterations": "no iteration is left",
+        "max_reads": "no read is left",
+        "max_rows": "no row is left",
+        "no_dense_channel": "there is no dense searcher",
+        "no_lexical_channel": "there is no lexical searcher",
+        "policy": "the policy does not include it",
+        "recursion_limit": "the caller's recursion limit has no room for it",
+    }
+)
+"""Every reason why an action was not legal, and what it says."""
+
+COUNTED = MappingProxyType(
+    {
+        "calls": "calls",
+        "iterations": "iterations",
+        "rows": "rows",
+        "reads": "units read",
+        "units": "units packed",
+        "chars": "characters",
+    }
+)
+"""What is counted against a limit: the field of `Usage`, and its word. The field of `Budget` is ``max_<field>``."""
+
+NOTHING_MISSING = "no query term is missing from the packed units"
+
+
+def printable(text: str) -> str:
+    """Text without control characters other than line breaks and tabs."""
+    return _CONTROL.sub("\ufffd", text.replace("\r\n", "\n"))
+
+
+def describe_missing(missing_terms: tuple[str, ...]) -> str:
+    """The words of the query that no packed unit holds, or that there is none."""
+    return ", ".join(missing_terms) or NOTHING_MISSING
+
+
+def describe_cost(limits: Budget, usage: Usage) -> str:
+    """Spend beside its limit, in words."""
+    parts = [
+        f"{getattr(usage, field):,} of {getattr(limits, f'max_{field}'):,} {word}"
+        for field, word in COUNTED.items()
+        if field != "iterations"
+    ]
+    return ", ".join([f"{parts[0]} ({usage.dense_calls} dense)", *parts[1:]])
+
+
+def describe_source(item: EvidenceItem) -> str:
+    """Where an item is from: its ``source`` metadata, else its id, and the section where it has one."""
+    section = item.metadata.get("section")
+    source = item.metadata.get("source", item.unit_id)
+    return f"{source}, {section}" if section else f"{source}"
+
+
+def describe_event(event: BaseModel) -> str:
+    """What happened in one step of a trace."""
+    if isinstance(event, RequestInspected):
+        return _describe_request(event)
+    if isinstance(event, SearchAttempted):
+        return _describe_search(event)
+    if isinstance(event, CoverageAssessed):
+        return _describe_decision(event)
+    if isinstance(event, EvidencePacked):
+        return _describe_packing(event)
+    return event.model_dump_json()
+
+
+def describe_choice(event: CoverageAssessed) -> str:
+    """What a decision came to: stop, and why, or go on, and with what."""
+    return f"stop: {event.stop_reason.value}" if event.stop_reason else f"go on: {event.action}"
+
+
+def _describe_request(event: RequestInspected) -> str:
+    identifiers = f"; identifiers: {', '.join(event.identifiers)}" if event.identifiers else ""
+    return (
+        f"policy {event.policy}, threshold {event.threshold:g}, {event.assessor}, {event.fusion}; "
+        f"terms: {', '.join(event.terms)}{identifiers}; next: {event.next_action}"
+    )
+
+
+def _describe_search(event: SearchAttempted) -> str:
+    if event.outcome != "answered":
+        return f"{event.channel}: {event.outcome}{': ' + event.why_not if event.why_not else ''}"
+    rows = ", ".join(
+        f"{row.unit_id}" + (f" {row.score:.3f}" if row.score is not None else "") for row in event.returned
+    )
+    counts = {"cut": event.cut, "duplicates": event.duplicates, "invalid": event.invalid, "unread": event.unread}
+    also = "".join(f"; {count} {name}" for name, count in counts.items() if count)
+    return f"{event.channel}: asked for {event.requested}, {event.new_units} new: {rows or 'nothing'}{also}"
+
+
+def _describe_decision(event: CoverageAssessed) -> str:
+    inferred = "; ".join(event.assessment.reasons) if event.assessment else "the assessor failed"
+    refused = [f"{action.action}: {action.why_not}" for action in event.legal_actions if not action.legal]
+    return f"{inferred}; {describe_choice(event)}; not legal: {', '.join(refused)}"
+
+
+def _describe_packing(event: EvidencePacked) -> str:
+    skipped = ", ".join(f"{skip.unit_id} ({skip.chars:,} characters, {skip.limit})" for skip in event.skipped)
+    dropped = f"; {event.dropped} dropped at the recheck" if event.dropped else ""
+    return f"packed {', '.join(event.packed) or 'nothing'}{'; not packed: ' + skipped if skipped else ''}{dropped}"

@@ -1,0 +1,148 @@
+"""The controller as LangGraph Studio and ``langgraph dev`` serve it (see ``langgraph.json``).
+
+By default it stands over the shipped collection, whose index is made by the first search and kept. The environment
+variable ``BOUNDED_RETRIEVAL_INDEX`` names another index directory.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from filelock import FileLock
+from langchain_core.documents import Document
+from pydantic import ConfigDict, Field, model_validator
+
+from bounded_retrieval.contracts.budget import DEFAULT_FIRST_HOP_ROWS, Budget
+from bounded_retrieval.contracts.candidate import Candidate, Channel
+from bounded_retrieval.contracts.filters import Filter
+from bounded_retrieval.contracts.normalise import fingerprint
+from bounded_retrieval.contracts.request import FirstHopRows, PolicyName, Threshold
+from bounded_retrieval.contracts.settings import BoundedContext
+from bounded_retrieval.errors import StoreError
+from bounded_retrieval.graph.bounded import BoundedGraph, create_bounded_retrieval
+from bounded_retrieval.ingest import read_documents
+from bounded_retrieval.policies.coverage import TermCoverage
+from bounded_retrieval.retrievers.store import Index, build_index, open_index
+
+INDEX_VARIABLE = "BOUNDED_RETRIEVAL_INDEX"
+"""Environment variable with the index directory to serve."""
+
+SHIPPED_INDEXES = Path("build") / "studio-index"
+"""Where the shipped collection's index is kept, below the directory that the server was started in."""
+
+_CORPUS = Path(__file__).parents[1] / "data" / "device_support" / "corpus.jsonl"
+_LOG = logging.getLogger("bounded_retrieval.studio")
+
+
+def _cap_at_defaults(schema: dict[str, Any]) -> None:
+    for limit in schema["properties"].values():
+        if "maximum" in limit:
+            limit["maximum"] = limit["default"]
+
+
+def _described(setting: str) -> str:
+    return BoundedContext.model_fields[setting].description or ""
+
+
+class StudioBudget(Budget):
+    """Limits of one run. They may only lower the defaults, which are therefore the maxima of the schema."""
+
+    model_config = ConfigDict(json_schema_extra=_cap_at_defaults)
+
+
+class StudioContext(BoundedContext):
+    """How a run should be decided. Fields left out, or null, have the values shown; the input's request goes before."""
+
+    # The fields of `BoundedContext` without null, so that a form shows plain fields with what applies.
+    policy: PolicyName = Field(default="adaptive", description=_described("policy"))
+    threshold: Threshold = Field(default=TermCoverage().default_threshold, description=_described("threshold"))
+    budget: StudioBudget = Field(default=StudioBudget(), description=_described("budget"))
+    first_hop_rows: FirstHopRows = Field(default=DEFAULT_FIRST_HOP_ROWS, description=_described("first_hop_rows"))
+
+    @model_validator(mode="before")
+    @classmethod
+    def _leave_out_nulls(cls, data: Any) -> Any:
+        return {name: value for name, value in data.items() if value is not None} if isinstance(data, dict) else data
+
+
+@dataclass(frozen=True)
+class LazyChannel:
+    """One channel of an index that the first call opens. Asynchronous runs make these calls in a thread."""
+
+    index: Callable[[], Index]
+    channel: Channel
+
+    def search(self, query: str, k: int, filter: Filter | None = None) -> list[Candidate]:
+        """Search the channel."""
+        index = self.index()
+        searcher = index.lexical if self.channel == "lexical" else index.dense
+        return searcher.search(query, k, filter)
+
+    def fetch(self, unit_ids: Sequence[str]) -> dict[str, Document]:
+        """The units that exist now, by id."""
+        return self.index().units.fetch(unit_ids)
+
+
+def once(open_it: Callable[[], Index]) -> Callable[[], Index]:
+    """Open at the first call; calls that come meanwhile wait for it. What failed is tried again by the next call."""
+    remembered, lock = cache(open_it), Lock()
+
+    def opened() -> Index:
+        with lock:
+            return remembered()
+
+    return opened
+
+
+def open_shipped(root: Path) -> Index:
+    """Open the shipped collection's index below ``root``; make it first if there is none that opens.
+
+    Its directory is named after the collection's content. A process that comes while another one is making it waits.
+
+    Raises:
+        StoreError, OSError: the directory cannot be written.
+    """
+    directory = root / fingerprint(_CORPUS.read_text(encoding="utf-8"))[:12]
+    root.mkdir(parents=True, exist_ok=True)
+    with FileLock(root / f"{directory.name}.lock"):
+        with suppress(StoreError):
+            return open_index(directory)
+        _LOG.info("indexing the shipped collection in %s (once)", directory)
+        shutil.rmtree(directory, ignore_errors=True)
+        build_index(read_documents([_CORPUS]), directory)
+        return open_index(directory)
+
+
+def create_studio_graph(directory: str | None) -> BoundedGraph:
+    """Build the controller over an index directory, or over the shipped collection.
+
+    Raises:
+        StoreError: the directory cannot be used. It is opened at once, so that a wrong one ends the server's start.
+    """
+    if directory:
+        index = open_index(directory)
+        lexical, dense = LazyChannel(lambda: index, "lexical"), LazyChannel(lambda: index, "dense")
+    else:
+        shipped = once(lambda: open_shipped(SHIPPED_INDEXES))
+        lexical, dense = LazyChannel(shipped, "lexical"), LazyChannel(shipped, "dense")
+    return create_bounded_retrieval(lexical, dense, units=lexical, context_schema=StudioContext, diagnostics=_log_error)
+
+
+def _log_error(record: dict[str, Any]) -> None:
+    # Whoever starts the server is the application and its developer: the console is their diagnostic sink.
+    error = record.get("error")
+    if isinstance(error, Exception):
+        _LOG.error("%s %s: %s: %s", record["event"], record.get("channel", ""), type(error).__name__, error)
+
+
+graph = create_studio_graph(os.environ.get(INDEX_VARIABLE)).compile(name="bounded_retrieval")
+"""What ``langgraph.json`` names."""

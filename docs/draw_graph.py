@@ -1,0 +1,194 @@
+# ruff: noqa: INP001, T201 - a script, which says what it wrote
+"""Draw the compiled controller as ``docs/bounded-graph.svg``, without a network or a browser.
+
+Run it with ``make drawing``, or ``python docs/draw_graph.py [FILE.svg | FILE.png]``. Nodes, edges and their labels are
+those of ``graph.get_graph()``, what Studio draws too; the line below a node's name is the first line of its module.
+Every node and edge stands in the SVG as a group whose id names it, so that a test can tell whether the file is current.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from langchain_core.runnables.graph import Edge, Graph
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
+
+from bounded_retrieval import create_bounded_retrieval
+from bounded_retrieval.testing import ScriptedSearcher
+
+TARGET = Path(__file__).with_name("bounded-graph.svg")
+
+# Inches; a row of the drawing is a layer of the graph, from the start down.
+BOX, PILL, COLUMN, GAP, MARGIN = (2.4, 0.72), (0.9, 0.34), 2.9, 0.72, 0.25
+INK, FAINT = "#1f2937", "#64748b"
+STEP, DECISION, END = ("#eef2ff", "#6366f1"), ("#fff7ed", "#ea580c"), ("#f1f5f9", "#94a3b8")
+
+Place = tuple[float, float]
+
+
+def controller() -> Graph:
+    """The graph of the controller with both channels; no searcher is called."""
+    lexical, dense = ScriptedSearcher([], "lexical"), ScriptedSearcher([], "dense")
+    return create_bounded_retrieval(lexical, dense).compile(name="bounded_retrieval").get_graph()
+
+
+def identities(graph: Graph) -> set[str]:
+    """The ids under which every node and edge of a graph stands in its drawing."""
+    return {f"node.{name}" for name in graph.nodes} | {_edge_id(edge) for edge in graph.edges}
+
+
+def layers(graph: Graph) -> list[list[str]]:
+    """Nodes by the fewest edges from the start, in the graph's own order within a layer."""
+    rows, seen = [["__start__"]], {"__start__"}
+    while rows[-1]:
+        reached = {edge.target for edge in graph.edges if edge.source in rows[-1]} - seen
+        rows.append([name for name in graph.nodes if name in reached])
+        seen |= reached
+    return rows[:-1]
+
+
+def arrange(rows: list[list[str]]) -> dict[str, Place]:
+    """The middle of each node's box, in inches; rows are centred on 0 and go down from 0."""
+    places: dict[str, Place] = {}
+    y = 0.0
+    for row, below in zip(rows, [*rows[1:], []], strict=True):
+        height = max(_size(name)[1] for name in row)
+        y -= height / 2
+        places |= {name: ((column - (len(row) - 1) / 2) * COLUMN, y) for column, name in enumerate(row)}
+        has_end = any(_size(name) == PILL for name in [*row, *below])
+        y -= height / 2 + (GAP / 2 if has_end else GAP)
+    return places
+
+
+def draw(graph: Graph, target: Path) -> None:
+    """Write the drawing; the ending of the file's name says whether as SVG or PNG."""
+    places = arrange(layers(graph))
+    # A fixed salt and no date: the same graph gives the same file.
+    settings = {"svg.hashsalt": "bounded-graph", "svg.fonttype": "none", "font.family": "DejaVu Sans"}
+    with mpl.rc_context(settings):
+        axes = _canvas(places)
+        decisions = {edge.source for edge in graph.edges if edge.conditional}
+        boxes = {name: _draw_node(axes, graph, name, place, decisions) for name, place in places.items()}
+        for edge in graph.edges:
+            _draw_edge(axes, edge, places, boxes, is_paired=_has_reverse(graph, edge))
+        _draw_legend(axes)
+        metadata = {"Date": None, "Creator": None} if target.suffix == ".svg" else {"Software": None}
+        axes.figure.savefig(target, metadata=metadata, dpi=150)
+
+
+def _size(name: str) -> tuple[float, float]:
+    return PILL if name.startswith("__") else BOX
+
+
+def _canvas(places: dict[str, Place]) -> Axes:
+    right = max(x + BOX[0] / 2 for x, _ in places.values()) + MARGIN
+    bottom = min(y - _size(name)[1] / 2 for name, (_, y) in places.items()) - MARGIN
+    axes = Figure(figsize=(2 * right, MARGIN - bottom), facecolor="white").add_axes((0, 0, 1, 1))
+    axes.set_axis_off()
+    axes.set_xlim(-right, right)
+    axes.set_ylim(bottom, MARGIN)
+    return axes
+
+
+def _draw_node(axes: Axes, graph: Graph, name: str, place: Place, decisions: set[str]) -> FancyBboxPatch:
+    is_end = name.startswith("__")
+    face, rim = END if is_end else DECISION if name in decisions else STEP
+    width, height = _size(name)
+    x, y = place
+    box = FancyBboxPatch(
+        (x - width / 2, y - height / 2),
+        width,
+        height,
+        boxstyle=f"round,pad=0,rounding_size={height / 2 if is_end else 0.1}",
+        facecolor=face,
+        edgecolor=rim,
+        linewidth=1.3,
+        gid=f"node.{name}",
+        zorder=3,
+    )
+    axes.add_patch(box)
+    told = textwrap.wrap(_about(graph.nodes[name].data), 44)
+    top = y + 0.075 * len(told)
+    weight = "normal" if is_end else "bold"
+    axes.text(x, top, name.strip("_"), ha="center", va="center", size=9.5, weight=weight, color=INK, zorder=4)
+    for number, line in enumerate(told, 1):
+        axes.text(x, top - 0.03 - 0.155 * number, line, ha="center", va="center", size=7, color=FAINT, zorder=4)
+    return box
+
+
+def _about(node: Any) -> str:
+    function = getattr(node, "_function", None)
+    opening = (inspect.getdoc(inspect.getmodule(function)) or "").partition("\n")[0] if function else ""
+    return opening.partition(": ")[2].rstrip(".")
+
+
+def _draw_edge(
+    axes: Axes, edge: Edge, places: dict[str, Place], boxes: dict[str, FancyBboxPatch], *, is_paired: bool
+) -> None:
+    (x1, y1), (x2, y2) = places[edge.source], places[edge.target]
+    bend = 0.25 if is_paired else 0.0
+    arrow = FancyArrowPatch(
+        (x1, y1),
+        (x2, y2),
+        patchA=boxes[edge.source],
+        patchB=boxes[edge.target],
+        connectionstyle=f"arc3,rad={bend}",
+        arrowstyle="-|>,head_length=5,head_width=2.6",
+        shrinkA=1,
+        shrinkB=1,
+        linestyle=(0, (4, 2.5)) if edge.conditional else "solid",
+        color=DECISION[1] if edge.conditional else INK,
+        linewidth=1.2,
+        gid=_edge_id(edge),
+        zorder=2,
+    )
+    axes.add_patch(arrow)
+    if edge.data:
+        halo = {"facecolor": "white", "edgecolor": "none", "pad": 1}
+        place = _between(edge, places, bend)
+        axes.text(*place, str(edge.data), ha="center", va="center", size=8, color=DECISION[1], bbox=halo, zorder=5)
+
+
+def _between(edge: Edge, places: dict[str, Place], bend: float) -> Place:
+    # Half-way between the two boxes; beside a curve, on its outer side.
+    (x1, y1), (x2, y2) = places[edge.source], places[edge.target]
+    down = 1 if y2 < y1 else -1
+    middle = (y1 + y2 + down * (_size(edge.target)[1] - _size(edge.source)[1]) / 2) / 2
+    part = (middle - y1) / (y2 - y1)
+    return x1 + part * (x2 - x1) + 2.0 * bend * (y2 - y1), middle
+
+
+def _draw_legend(axes: Axes) -> None:
+    shown = [
+        Line2D([], [], color=INK, linewidth=1.2, label="always"),
+        Line2D([], [], color=DECISION[1], linewidth=1.2, linestyle=(0, (4, 2.5)), label="decided at run time"),
+    ]
+    axes.legend(handles=shown, loc="lower left", frameon=False, fontsize=7.5, labelcolor=FAINT, handlelength=2.6)
+
+
+def _has_reverse(graph: Graph, edge: Edge) -> bool:
+    return any((other.source, other.target) == (edge.target, edge.source) for other in graph.edges)
+
+
+def _edge_id(edge: Edge) -> str:
+    return ".".join(["edge", edge.source, edge.target, *([str(edge.data)] if edge.data else [])])
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Draw the controller to the file named, or to the one beside this script."""
+    target = Path(arguments[0]) if arguments else TARGET
+    draw(controller(), target)
+    print(f"wrote {target}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
