@@ -94,7 +94,9 @@ def packet_to_html(packet: EvidencePacket) -> str:
 
 def trace_to_html(trace: DecisionTrace) -> str:
     """One row for each step, then for each decision what was matched where and which actions were legal."""
-    steps = [(step, _code(event.event), _long(describe_event(event))) for step, event in enumerate(trace.events, 1)]
+    steps = [
+        (step, _code(event.event), _long(_in_line(describe_event(event)))) for step, event in enumerate(trace.events, 1)
+    ]
     request = _request(trace)
     facts = [("query", _long(request.query)), ("identity", _code(request.query_id))] if request else []
     parts = [_facts(facts, "decision trace"), _table(("step", "event", "what happened"), steps)]
@@ -267,7 +269,11 @@ def _shown(value: Any) -> Html:
     """A value as one piece of text inside markup: escaped, without control and reordering characters."""
     if isinstance(value, Html):
         return value
-    return Html(html.escape(_REORDERING.sub("\ufffd", printable(clean_text(str(value))))))
+    return Html(html.escape(_in_line(printable(clean_text(str(value))))))
+
+
+def _in_line(text: str) -> str:
+    return _REORDERING.sub("\ufffd", text)
 
 
 def _code(value: str) -> Html:

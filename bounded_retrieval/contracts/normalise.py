@@ -71,6 +71,9 @@ def _clean_other(value: Any, changed: list[str], depth: int) -> Any:
             return {clean_text(str(k)): _clean_value(v, changed, depth + 1) for k, v in value.items()}
         if isinstance(value, (list, tuple)):
             return [_clean_value(item, changed, depth + 1) for item in value]
+        if isinstance(value, (set, frozenset)):
+            # Sets come in another order in every process.
+            return sorted((_clean_value(item, changed, depth + 1) for item in value), key=repr)
         # numpy scalars (and arrays of one) convert themselves; larger arrays have a size above one.
         if callable(getattr(value, "item", None)) and getattr(value, "size", None) == 1:
             return _clean_value(_from_numpy(value), changed, depth + 1)

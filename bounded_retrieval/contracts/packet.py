@@ -66,7 +66,8 @@ class EvidencePacket(BaseModel):
     Attributes:
         items: at most ``limits.max_units`` whole units, best first.
         stop_reason: why the run ended, never more than that.
-        resolution: ``provisional`` when a declared test passed, else ``unresolved``.
+        resolution: ``provisional`` when a declared test passed on units that all survived the recheck, else
+            ``unresolved``.
         path: the followed path; only for ``path_followed``.
         missing_terms: query terms and identifiers that no packed unit holds.
         limits, usage: what the run was allowed and what it spent.
@@ -121,6 +122,7 @@ class EvidencePacket(BaseModel):
             "stop_reason": self.stop_reason.value,
             "resolution": self.resolution,
             "missing_terms": list(self.missing_terms),
+            "notes": list(self.notes),
         }
         title = {"title": item.title} if item.title else {}
         return Document(

@@ -82,4 +82,4 @@ _MEANINGS: dict[StopReason, tuple[str, str]] = {
 }
 
 PROVISIONAL = frozenset({StopReason.PROXY_SUFFICIENT})
-"""Stop reasons after which a packet is ``provisional``; after every other one it is ``unresolved``."""
+"""Stop reasons after which a packet may be ``provisional``; after every other one it is ``unresolved``."""

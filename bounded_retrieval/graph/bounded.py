@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Literal
@@ -87,7 +88,7 @@ def create_bounded_retrieval(  # noqa: PLR0913 - one keyword for each part a cal
     asked = _check(policy=policy, threshold=threshold, budget=budget or Budget(), first_hop_rows=first_hop_rows)
     searchers = _adapt({"lexical": lexical, "dense": dense}, id_key)
     assessor = TermCoverage() if assessor is None else assessor
-    _check_parts(units, assessor)
+    _check_parts(units, assessor, cancelled)
     tokenizer, tokenizer_name = _tokenizer_of(searchers["lexical"])
     parts = Parts(
         lexical=searchers["lexical"],
@@ -162,7 +163,9 @@ def _adapt(given: dict[Channel, Any], id_key: str | None) -> dict[Channel, Searc
     }
 
 
-def _check_parts(units: object, assessor: object) -> None:
+def _check_parts(units: object, assessor: object, cancelled: object) -> None:
+    if inspect.iscoroutinefunction(cancelled):
+        raise ConfigurationError("cancelled: is polled synchronously; give a plain function (got an async one)")
     if units is not None and not can_fetch(units):
         raise ConfigurationError(f"units: expected an object with fetch(unit_ids) (got {type(units).__name__})")
     if not hasattr(assessor, "assess") and not hasattr(assessor, "aassess"):

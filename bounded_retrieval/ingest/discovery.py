@@ -1,8 +1,8 @@
 """Which files are to be read, in which order and under which name.
 
 A file's *source* is its path relative to the folder that was given, or its name if the file itself was given; always
-with forward slashes and never absolute. When several paths are given, the sources of a folder begin with the folder's
-name. Two files with the same source are refused, since the ids of their units would mix.
+with forward slashes and never absolute. When several folders are given, their sources begin with the folder's name. Two
+files with the same source are refused, since the ids of their units would mix.
 """
 
 from __future__ import annotations
@@ -42,18 +42,20 @@ def find_files(paths: Iterable[Path | str], on_skip: SkipReporter) -> list[Sourc
     In a folder that holds a BEIR collection (``corpus.jsonl`` and ``queries.jsonl``) the corpus is the only JSON
     Lines file that is read: the others hold requests and their answers.
 
-    Hidden files and folders are passed over. Symbolic links inside a folder are not followed: a target inside the
-    folder is read in its own place, and one outside was not asked for. A file reached twice is read once.
+    Hidden files and folders and index directories are passed over. Symbolic links inside a folder are not followed: a
+    target inside the folder is read in its own place, and one outside was not asked for. A file reached twice is
+    read once.
 
     Raises:
         SourceError: a path does not exist, a given file has an unknown suffix, a folder holds nothing readable, or
             two files have the same source.
     """
     roots = _distinct_roots(paths)
+    named = sum(root.is_dir() for root in roots) > 1
     found: dict[str, SourceFile] = {}
     places: dict[Path, SourceFile] = {}
     for root in roots:
-        for file in _files_under(root, on_skip, named=len(roots) > 1):
+        for file in _files_under(root, on_skip, named=named):
             place = file.path.resolve()
             if place in places:
                 on_skip(file.path, f"already read as {places[place].source}")
@@ -96,6 +98,10 @@ def _files_under(root: Path, on_skip: SkipReporter, *, named: bool) -> Iterator[
         yield SourceFile(root / name, clean_text((prefix / name).as_posix()), root)
 
 
+def _is_index(folder: Path) -> bool:
+    return (folder / "manifest.json").is_file() and (folder / "generations").is_dir()
+
+
 def _check_given_file(path: Path) -> None:
     if path.suffix.lower() not in READABLE_SUFFIXES:
         kind = f"unknown suffix {path.suffix!r}" if path.suffix else "no suffix"
@@ -108,7 +114,9 @@ def _readable_files(root: Path, on_skip: SkipReporter) -> Iterator[PurePosixPath
     for folder, folders, names in os.walk(root, onerror=_raise_unreadable):
         here = Path(folder)
         links = [name for name in folders if (here / name).is_symlink()]
-        folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in links)
+        folders[:] = sorted(
+            name for name in folders if not name.startswith(".") and name not in links and not _is_index(here / name)
+        )
         for name in sorted([*names, *links]):
             path = here / name
             if name.startswith("."):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -29,6 +30,8 @@ DEFAULT_K = 4
 
 MAX_K = 50
 """Most units that a packet may hold: the hard ceiling of ``max_units``."""
+
+_logger = logging.getLogger(__name__)
 
 Graph = CompiledStateGraph[Any, Any, Any, Any]
 
@@ -246,6 +249,9 @@ def _enclosing_context() -> Any:
 
 def _documents_or_raise(packet: EvidencePacket) -> list[Document]:
     _raise_if_failed(packet)
+    if packet.notes and not packet.items:
+        # An empty list cannot carry the notes that say why it is empty.
+        _logger.warning("empty packet after %s: %s", packet.stop_reason.value, ", ".join(packet.notes))
     return packet.to_documents()
 
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
+from langgraph.checkpoint.serde.types import INTERRUPT
 from langgraph.config import get_config
 from langgraph.func import task
 from langgraph.runtime import Runtime
@@ -34,21 +35,19 @@ def was_cut_off(runtime: Runtime[Any]) -> Generator[Call, Any, bool]:
     """Charge the call that is about to be made; say whether an earlier execution of this node already had.
 
     Without a checkpointer there is nothing to resume and nothing is done. Otherwise the charge is saved before this
-    returns, except under ``durability="exit"``, which saves nothing while a run is under way.
+    returns, except under ``durability="exit"``, which saves nothing while a run is under way. An execution that ended
+    in an ``interrupt()`` of the searcher was not cut off: it asked to be run again.
     """
     if runtime.execution_info is None or runtime.execution_info.thread_id is None:
         return False
     token = secrets.token_hex(16)
     charged = yield Call(name="charge_call", run=lambda: charge_call(token).result(), arun=lambda: charge_call(token))
-    if charged != token:
-        return True
     saver, place = _saver(runtime)
+    if charged != token:
+        paused = saver is not None and (yield _saved(saver, place, _is_paused))
+        return not paused
     if saver is not None:
-        yield Call(
-            name="saved charge",
-            run=lambda: _wait_saved(saver, place, token),
-            arun=lambda: _await_saved(saver, place, token),
-        )
+        yield _saved(saver, place, lambda saved: _holds(saved, token), wait=True)
     return False
 
 
@@ -68,19 +67,35 @@ def _saver(runtime: Runtime[Any]) -> tuple[BaseCheckpointSaver[Any] | None, Runn
     return saver, {"configurable": place}
 
 
-def _wait_saved(saver: BaseCheckpointSaver[Any], place: RunnableConfig, token: str) -> None:
-    for pause in SAVE_WAITS_S:
-        time.sleep(pause)
-        if _holds(saver.get_tuple(place), token):
-            return
+def _saved(
+    saver: BaseCheckpointSaver[Any],
+    place: RunnableConfig,
+    wanted: Callable[[CheckpointTuple | None], bool],
+    *,
+    wait: bool = False,
+) -> Call:
+    pauses = SAVE_WAITS_S if wait else SAVE_WAITS_S[:1]
 
+    def look() -> bool:
+        for pause in pauses:
+            time.sleep(pause)
+            if wanted(saver.get_tuple(place)):
+                return True
+        return False
 
-async def _await_saved(saver: BaseCheckpointSaver[Any], place: RunnableConfig, token: str) -> None:
-    for pause in SAVE_WAITS_S:
-        await asyncio.sleep(pause)
-        if _holds(await saver.aget_tuple(place), token):
-            return
+    async def alook() -> bool:
+        for pause in pauses:
+            await asyncio.sleep(pause)
+            if wanted(await saver.aget_tuple(place)):
+                return True
+        return False
+
+    return Call(name="checkpoint", run=look, arun=alook)
 
 
 def _holds(saved: CheckpointTuple | None, token: str) -> bool:
     return saved is not None and any(value == token for _, _, value in saved.pending_writes or ())
+
+
+def _is_paused(saved: CheckpointTuple | None) -> bool:
+    return saved is not None and any(channel == INTERRUPT for _, channel, _ in saved.pending_writes or ())

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from bounded_retrieval.contracts.assessment import Observation, QueryTerms
 from bounded_retrieval.contracts.budget import Usage
 from bounded_retrieval.contracts.candidate import Candidate, Unit
-from bounded_retrieval.contracts.packet import EvidenceItem, EvidencePacket
+from bounded_retrieval.contracts.packet import EvidenceItem, EvidencePacket, Resolution
 from bounded_retrieval.contracts.settings import RunSettings
 from bounded_retrieval.contracts.stop import PROVISIONAL, StopReason
 from bounded_retrieval.contracts.trace import (
@@ -66,7 +66,7 @@ def assemble(  # noqa: PLR0913 - the five inputs of the last step stand side by 
         query_id=settings.query_id,
         items=tuple(_item(unit, found.units[unit.unit_id]) for unit in ranking if unit.unit_id in packed),
         stop_reason=stop_reason,
-        resolution="provisional" if stop_reason in PROVISIONAL else "unresolved",
+        resolution=_resolution(stop_reason, all_notes),
         missing_terms=missing,
         limits=settings.limits,
         usage=final_usage,
@@ -101,6 +101,12 @@ def notes_of(searches: Sequence[SearchAttempted], units: Mapping[str, Unit]) -> 
         "metadata_converted": any(unit.metadata_converted for unit in units.values()),
     }
     return tuple(note for note, holds in stated.items() if holds)
+
+
+def _resolution(stop_reason: StopReason, notes: Sequence[str]) -> Resolution:
+    # The test was passed by what was seen; where some of that is gone, nothing says that the rest would pass.
+    is_whole = "dropped_at_recheck" not in notes
+    return "provisional" if stop_reason in PROVISIONAL and is_whole else "unresolved"
 
 
 def _item(fused: FusedUnit, unit: Unit) -> EvidenceItem:

@@ -27,7 +27,11 @@ STOP_WORDS = frozenset(
 # them a word would fall apart.
 _MARKS = "".join(chr(code) for code in range(0x0300, 0x1E00) if unicodedata.category(chr(code)) in ("Mn", "Mc"))
 _WORD = re.compile(rf"[^\W_](?:[^\W_]|[{_MARKS}])*")
-_DASHES = re.compile("[\u2010-\u2015\u2212\ufe58\ufe63\uff0d]")
+_DASHES = re.compile("[\u2010-\u2013\u2212]")
+# The em dash and the horizontal bar part clauses too; only from a letter to a digit they join.
+_LONG_DASH = re.compile("(?<=[^\\W\\d_])[\u2014\u2015](?=\\d)")
+# NFKC would glue the letters TM to the name before them.
+_MARKED = re.compile("[\u00a9\u00ae\u2120\u2122]")
 _IGNORED = re.compile("[\u00ad\u200b-\u200d\u2060\ufeff]")
 _LATIN_ACCENT = re.compile("(?<=[\u0000-\u03ff])[\u0300-\u036f]+")
 
@@ -39,16 +43,23 @@ _LONG_MARKS = re.compile(f"([{_NONSTARTERS}]{{30}})[{_NONSTARTERS}]+")
 # Letters and digits of alphabetic scripts; scripts written without spaces would glue a sentence to an identifier.
 _ID_CHARS = "0-9a-z\u00df-\u00f6\u00f8-\u024f\u0390-\u03ce\u0430-\u052f\u1e00-\u1fbc"
 _IDENTIFIER = re.compile(rf"(?<![{_ID_CHARS}\u0300-\u036f])[{_ID_CHARS}]+(?:[-._][{_ID_CHARS}]+)*(?![{_ID_CHARS}])")
-_ORDINARY = re.compile(r"\d+(?:st|nd|rd|th|s)?(?:-[^\W\d_]{3,})*")
+_MEASURES = (
+    "bit|day|door|fold|foot|high|hour|inch|kilometer|kilometre|long|man|member|meter|metre|mile|minute|month|old|page|"
+    "part|person|point|pound|seat|second|step|storey|story|time|way|week|wheel|wide|year"
+)
+_ORDINARY = re.compile(
+    rf"\d+s?|\d+(?:st|nd|rd|th)(?:-[^\W\d_]+)*|\d+(?:-(?:{_MEASURES})s?)+|(?:early|late|mid|post|pre)-\d+s?"
+)
 
 _UNSPACED = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003134f]+")
 
 
 def fold(text: str) -> str:
-    """NFKC, case folded, every dash as ``-``, invisible joiners removed."""
+    """NFKC, case folded, every joining dash as ``-``, invisible joiners and trade marks removed."""
     if not text.isascii():
-        text = _LONG_MARKS.sub(r"\1", _IGNORED.sub("", text))
-    return _DASHES.sub("-", unicodedata.normalize("NFKC", text).casefold())
+        text = _LONG_MARKS.sub(r"\1", _IGNORED.sub("", _MARKED.sub(" ", text)))
+        text = _DASHES.sub("-", _LONG_DASH.sub("-", unicodedata.normalize("NFKC", text)))
+    return text.casefold()
 
 
 def find_identifiers(text: str) -> tuple[str, ...]:
@@ -56,7 +67,7 @@ def find_identifiers(text: str) -> tuple[str, ...]:
 
     An identifier is a longest run of letters and digits, joined inside by single ``-``, ``.`` or ``_``, that holds
     at least one letter and one digit: ``hx-200``, ``kb5034441``, ``v2.3.1``. Ordinals, decades and measures written
-    as words (``19th``, ``1990s``, ``15-year-old``) are not.
+    as words (``19th``, ``1990s``, ``mid-1990s``, ``15-year-old``) are not.
     """
     return tuple(dict.fromkeys(_identifiers_in(fold(text))))
 

@@ -68,6 +68,7 @@ def test_documents_carry_text_title_metadata_and_facts() -> None:
         "stop_reason": "proxy_sufficient",
         "resolution": "provisional",
         "missing_terms": ["screwdriver"],
+        "notes": [],
     }
     assert second.metadata[METADATA_KEY]["position"] == 2
     assert "title" not in second.metadata

@@ -205,7 +205,6 @@ def test_an_interrupt_inside_a_searcher_pauses_the_graph(asynchronous: bool) -> 
     assert (resumed.usage.calls, resumed.packet.limits.max_rows) == (2, 5)
 
 
-@pytest.mark.xfail(strict=True, reason="nodes/charging.py takes a search that was paused for one that was cut off")
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_a_resumed_search_goes_on(asynchronous: bool) -> None:
     """After the answer the paused search is made, with one call charged for it."""

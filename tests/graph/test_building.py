@@ -17,7 +17,6 @@ from bounded_retrieval.contracts.budget import Budget
 from bounded_retrieval.contracts.packet import EvidencePacket
 from bounded_retrieval.contracts.settings import BoundedContext
 from bounded_retrieval.errors import ConfigurationError, RequestError
-from bounded_retrieval.graph.as_node import as_node
 from bounded_retrieval.graph.bounded import create_bounded_retrieval
 from bounded_retrieval.policies.coverage import TermCoverage
 from bounded_retrieval.policies.fusion import ReciprocalRankFusion
@@ -90,16 +89,6 @@ def test_output_keys_limit_what_a_parent_receives() -> None:
     assert set(result) == {"query", "documents", "stop_reason"}
     assert result["stop_reason"] == "mine"
     assert [document.id for document in result["documents"]] == ["hit"]
-
-
-def test_a_node_cannot_write_what_its_graph_does_not_return() -> None:
-    """A key that ``output_keys`` left out is refused when the node is made, not when it runs."""
-    graph = create_bounded_retrieval(lexical(HITS), output_keys=["packet"])
-    with pytest.raises(
-        ConfigurationError, match=r"as_node: the graph does not return documents \(see its output_keys\)"
-    ):
-        as_node(graph)
-    assert as_node(graph, documents_key=None, packet_key="evidence").invoke({"query": QUERY})["evidence"]["items"]
 
 
 @dataclass

@@ -114,8 +114,22 @@ def test_a_file_given_twice_is_read_once(make_files):
     skipped = []
     assert sources(folder, folder / "..") == ["docs/a.md", "docs/b.md"]
     assert sources(folder, str(folder)) == ["a.md", "b.md"]
-    assert sources(folder, folder / "a.md", on_skip=lambda *skip: skipped.append(skip)) == ["docs/a.md", "docs/b.md"]
-    assert skipped == [(folder / "a.md", "already read as docs/a.md")]
+    assert sources(folder, folder / "a.md", on_skip=lambda *skip: skipped.append(skip)) == ["a.md", "b.md"]
+    assert skipped == [(folder / "a.md", "already read as a.md")]
+
+
+def test_an_index_inside_the_folder_is_passed_over(make_files):
+    """Indexing into a folder inside the one that is read does not read the index the next time."""
+    folder = make_files({"a.md": "x", "index/manifest.json": "{}", "index/generations/000001/lexical/notes.txt": "y"})
+    skipped = []
+    assert sources(folder, on_skip=lambda *skip: skipped.append(skip)) == ["a.md"]
+    assert skipped == []
+
+
+def test_a_file_beside_one_folder_leaves_its_sources_alone(make_files):
+    """Adding a single file to what is indexed does not rename the units of the folder."""
+    folder, alone = make_files({"a.md": "x"}, "one"), make_files({"b.md": "z"}, "two") / "b.md"
+    assert sources(folder, alone) == ["a.md", "b.md"]
 
 
 def test_one_path_may_be_given_without_a_list(make_files):

@@ -190,3 +190,12 @@ def test_a_setting_it_does_not_know_is_refused() -> None:
     graph = create_bounded_retrieval(ScriptedSearcher(DOCUMENTS, "lexical"))
     with pytest.raises(ValueError, match="policy"):
         BoundedRetriever.from_graph(graph, policy="always_continue")
+
+
+def test_an_empty_list_says_why_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """When everything found was too long to pack, the log names the note; it names no unit."""
+    long = [Document(id="long", page_content="pump " * 1000)]
+    retriever = BoundedRetriever.from_retrievers(ScriptedSearcher(long, "lexical"))
+    assert retriever.invoke("pump") == []
+    assert "unit_too_long" in caplog.text
+    assert "long" not in caplog.text.replace("unit_too_long", "")
