@@ -93,12 +93,15 @@ class Searchers:
 def main() -> None:
     arguments = _arguments()
     os.environ["LANGSMITH_TRACING"] = "false"
+    load_at_start = os.getloadavg()[0]
     report: dict[str, Any] = {
         "environment": environment(),
         "settings": {"queries": arguments.queries, "rows_per_search": ROWS, "seed": arguments.seed},
         "query_embedding_ms": time_embeddings(arguments.seed),
         "sizes": [measure_size(units, arguments) for units in arguments.sizes],
     }
+    loads = {"start": load_at_start, "end": os.getloadavg()[0]}
+    report["environment"]["load_average_1m"] = {when: round(load, 2) for when, load in loads.items()}
     show(report)
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     arguments.out.write_text(json.dumps(report, indent=2) + "\n")
@@ -123,7 +126,6 @@ def environment() -> dict[str, Any]:
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",
         "cpus": os.cpu_count(),
-        "load_average_1m_at_start": round(os.getloadavg()[0], 2),
         "packages": {name: version(name) for name in PACKAGES},
     }
 
@@ -314,7 +316,7 @@ def compare(times: Times, controller: str, bare: str, floor: str) -> dict[str, f
 
 def show(report: dict[str, Any]) -> None:
     """Print one table of times and one of ratios for all sizes."""
-    console = Console()
+    console = Console(width=110)
     times = Table("milliseconds", title="One warm call", title_justify="left")
     ratios = Table("ratios of medians", title="The controller beside the others", title_justify="left")
     for size in report["sizes"]:

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from chromadb.config import Settings
 from langchain_chroma import Chroma
 from langchain_core.documents import Document
 from langchain_core.vectorstores import InMemoryVectorStore
@@ -47,12 +49,14 @@ class TestInMemoryVectorStore(SearcherCompliance):
 class TestLangChainChroma(SearcherCompliance):
     channel = "dense"
 
-    def build(self, documents: Sequence[Document]) -> Any:
-        from chromadb.config import Settings
+    @pytest.fixture(autouse=True)
+    def _folder(self, tmp_path: Path) -> None:
+        # In memory, Chroma shares one system with every other client of the process.
+        self.folder = str(tmp_path)
 
-        settings = Settings(anonymized_telemetry=False, is_persistent=False)
+    def build(self, documents: Sequence[Document]) -> Any:
+        settings = Settings(anonymized_telemetry=False, is_persistent=True, persist_directory=self.folder)
         store = Chroma("units", EMBEDDING, client_settings=settings, collection_metadata={"hnsw:space": "cosine"})
-        store.reset_collection()
         store.add_documents(list(documents))
         return as_searcher(store, "dense")
 

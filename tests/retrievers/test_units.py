@@ -124,7 +124,7 @@ def test_foreign_metadata_is_stored_as_json_values(tmp_path):
     document = Document(id="a\x00", page_content="x\ud800", metadata={"day": dt.date(2026, 1, 2), "set": {3}})
     write_units(tmp_path / "u", read_units([document]))
     units = SqliteUnits(tmp_path / "u")
-    clean = Document(id="a\ufffd", page_content="x\ufffd", metadata={"day": "2026-01-02", "set": "{3}"})
+    clean = Document(id="a\ufffd", page_content="x\ufffd", metadata={"day": "2026-01-02", "set": [3]})
     assert units.fetch(["a\ufffd"]) == MemoryUnits([document]).fetch(["a\ufffd"]) == {"a\ufffd": clean}
     units.close()
 
