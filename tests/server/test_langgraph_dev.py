@@ -77,9 +77,12 @@ def server(clone: Path) -> Iterator[Server]:
 def studio_command(port: int) -> str:
     """The very line that ``make studio`` runs, with this environment's programs."""
     settings = [f"VENV={sys.prefix}", f"PORT={port}"]
+    # The tests may themselves be run by make, which would pass its flags on and announce folders.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
     recipe = subprocess.run(
-        ["make", "--dry-run", f"--assume-old={sys.prefix}/.installed", *settings, "studio"],
+        ["make", "--no-print-directory", "--dry-run", f"--assume-old={sys.prefix}/.installed", *settings, "studio"],
         cwd=ROOT,
+        env=environment,
         capture_output=True,
         text=True,
         check=True,
