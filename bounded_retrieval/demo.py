@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from langchain_core.documents import Document
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
@@ -117,20 +118,15 @@ def _keep(documents: Iterable[Document], kept: list[Document], most: int = 200) 
 
 
 def _summary(rows: Sequence[tuple[DemoRequest, Answer, float]]) -> Table:
-    table = Table(title="what came of each request", title_justify="left", expand=True)
-    for name in ("request", "stopped", "calls", "dense", "units", "missing", "ms"):
-        table.add_column(
-            name, overflow="fold", justify="right" if name in ("calls", "dense", "units", "ms") else "left"
-        )
+    table = Table(title="what came of each request", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("request", max_width=34)
+    table.add_column("stopped", no_wrap=True)
+    table.add_column("searches", no_wrap=True)
+    table.add_column("missing", min_width=8)
+    table.add_column("ms", justify="right")
     for request, answer, took_ms in rows:
         packet = answer.packet
-        table.add_row(
-            Text(printable(request.query)),
-            packet.stop_reason.value,
-            str(packet.usage.calls),
-            str(packet.usage.dense_calls),
-            str(packet.usage.units),
-            Text(printable(", ".join(packet.missing_terms) or "-")),
-            f"{took_ms:.0f}",
-        )
+        searches = f"{packet.usage.calls} ({packet.usage.dense_calls} dense)"
+        missing = Text(printable(", ".join(packet.missing_terms) or "-"))
+        table.add_row(Text(printable(request.query)), packet.stop_reason.value, searches, missing, f"{took_ms:.0f}")
     return table
