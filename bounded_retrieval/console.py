@@ -85,7 +85,10 @@ def make_console(*, stderr: bool = False) -> Console:
 
 
 class IndexingDisplay:
-    """Progress of ``index`` on standard error, and what was skipped. A context manager."""
+    """Progress of ``index`` on standard error, and what was skipped. A context manager.
+
+    In a terminal each stage has a bar; elsewhere (a file, a pipe) a line for each stage as it begins.
+    """
 
     def __init__(self) -> None:
         self._console = make_console(stderr=True)
@@ -96,6 +99,7 @@ class IndexingDisplay:
             TimeRemainingColumn(),
             console=self._console,
             transient=True,
+            disable=not self._console.is_terminal,
         )
         self._tasks: dict[str, TaskID] = {}
         self._started = time.perf_counter()
@@ -109,22 +113,25 @@ class IndexingDisplay:
 
     def skip(self, path: Path, reason: str) -> None:
         """Say that a file was left out, and why."""
-        self._console.print(Text(printable(f"skipped {path}: {reason}"), style="yellow"))
+        self._say(f"skipped {path}: {reason}", style="yellow")
 
     def progress(self, stage: str, done: int, total: int | None) -> None:
         """Move the bar of one stage of the build."""
         if stage not in self._tasks:
             self._tasks[stage] = self._bars.add_task(stage, total=total)
+            if not self._console.is_terminal:
+                self._say(f"{stage} ...")
         self._bars.update(self._tasks[stage], completed=done, total=total)
 
     def summarise(self, report: IndexReport, directory: Path | None) -> None:
         """Say what the index now holds and what had to be done for it."""
         where = f" in {directory}" if directory is not None else ""
         took = time.perf_counter() - self._started
-        self._console.print(
-            Text(
-                f"indexed {report.units:,} units{where}: {report.added:,} added, {report.changed:,} changed, "
-                f"{report.removed:,} removed, {report.unchanged:,} unchanged; "
-                f"{report.embedded:,} embedded; {took:.1f} s"
-            )
+        self._say(
+            f"indexed {report.units:,} units{where}: {report.added:,} added, {report.changed:,} changed, "
+            f"{report.removed:,} removed, {report.unchanged:,} unchanged; {report.embedded:,} embedded; {took:.1f} s"
         )
+
+    def _say(self, line: str, style: str = "") -> None:
+        # One line stays one line in a log, however narrow the console thinks it is.
+        self._console.print(Text(printable(line), style=style), soft_wrap=not self._console.is_terminal)

@@ -123,9 +123,9 @@ def test_bad_sources_are_named_and_nothing_is_lost(tmp_path: Path, capsys: pytes
     assert main(["index", str(good), "--to", str(target)]) == 0
     capsys.readouterr()
     assert main(["index", str(bad), "--to", str(target)]) == 2
-    err = capsys.readouterr().err.strip().splitlines()[-1]
-    assert "bad.jsonl" in err
-    assert "2" in err
+    *progress, error = capsys.readouterr().err.splitlines()
+    assert all(line.endswith(" ...") for line in progress)
+    assert "bad.jsonl, line 2" in error
     packet = _packet(capsys, "pump hums night", "--index", str(target))
     assert [item["unit_id"] for item in packet["items"]] == ["a"]
 
