@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from langchain_core.documents import Document
 from langchain_core.messages import ToolCall
+from langchain_tests.integration_tests import ToolsIntegrationTests
 from langchain_tests.unit_tests import ToolsUnitTests
 
 from bounded_retrieval import EvidencePacket, RetrievalFailedError, create_bounded_retrieval, create_retrieval_tool
@@ -22,9 +23,7 @@ def make_tool() -> Any:
     return create_retrieval_tool(create_bounded_retrieval(ScriptedSearcher(DOCUMENTS, "lexical")))
 
 
-class TestStandard(ToolsUnitTests):
-    """LangChain's own tests for tools."""
-
+class _Standard:
     @property
     def tool_constructor(self) -> Any:
         return make_tool()
@@ -32,6 +31,14 @@ class TestStandard(ToolsUnitTests):
     @property
     def tool_invoke_params_example(self) -> dict[str, Any]:
         return {"query": "pump hums"}
+
+
+class TestUnit(_Standard, ToolsUnitTests):
+    """LangChain's own unit tests for tools."""
+
+
+class TestIntegration(_Standard, ToolsIntegrationTests):
+    """LangChain's own integration tests for tools."""
 
 
 def _call(query: str) -> ToolCall:
