@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from bounded_retrieval.errors import BoundedRetrievalError, RequestError
 
@@ -34,12 +34,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _complain(f"{error.filename or 'file system'}: {error.strerror or error}", EXIT_UNEXPECTED)
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line, as every other error does."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(EXIT_USAGE, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+
 def _parser() -> argparse.ArgumentParser:
     from bounded_retrieval import __version__
 
-    parser = argparse.ArgumentParser(
-        prog="bounded-retrieval", description="Bounded, inspectable retrieval over your own documents."
-    )
+    parser = _Parser(prog="bounded-retrieval", description="Bounded, inspectable retrieval over your own documents.")
     parser.add_argument("--version", action="version", version=f"bounded-retrieval {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     _add_index(commands)
@@ -133,7 +138,7 @@ def _limit(text: str) -> tuple[str, int]:
     try:
         return name.strip(), int(value)
     except ValueError:
-        raise RequestError(f"--limit {name}: expected a whole number (got {value!r})") from None
+        raise RequestError(f"--limit {name[:40]}: expected a whole number (got {value[:40]!r})") from None
 
 
 def _number(text: str | None, name: str) -> float | None:

@@ -79,9 +79,15 @@ def _render_item(position: int, item: EvidenceItem) -> RenderableType:
     return Group(heading, Padding(Group(detail, Text(printable(item.text))), (0, 0, 1, 3)))
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        # The reader went away (for example `| head`); rich would end the program as failed.
+        raise BrokenPipeError
+
+
 def make_console(*, stderr: bool = False) -> Console:
     """A console that leaves retrieved text alone: no markup, no emoji codes, no highlighting."""
-    return Console(stderr=stderr, markup=False, emoji=False, highlight=False)
+    return _Console(stderr=stderr, markup=False, emoji=False, highlight=False)
 
 
 class IndexingDisplay:

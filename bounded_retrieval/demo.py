@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from rich.text import Text
 
 from bounded_retrieval.asking import Answer, Asker
 from bounded_retrieval.console import IndexingDisplay, make_console, printable, render_packet
+from bounded_retrieval.contracts.candidate import searchable_text
 from bounded_retrieval.ingest import read_documents
 from bounded_retrieval.policies.coverage import retain_terms
 from bounded_retrieval.policies.tokenize import find_identifiers
@@ -58,12 +59,13 @@ def run_demo(folder: Path | None, queries: Sequence[str]) -> None:
     source = shipped_collection() / "corpus.jsonl" if folder is None else folder
     with tempfile.TemporaryDirectory(prefix="bounded-retrieval-") as directory:
         kept: list[Document] = []
+        held: set[str] = set()
         with IndexingDisplay() as display:
-            documents = _keep(read_documents([source], on_skip=display.skip), kept)
+            documents = _keep(read_documents([source], on_skip=display.skip), kept, held)
             report = build_index(documents, Path(directory) / "index", progress=display.progress)
         display.summarise(report, None)
         requests = [DemoRequest(query=query, about="your request") for query in queries]
-        requests = requests or (shipped_requests() if folder is None else derived_requests(kept))
+        requests = requests or (shipped_requests() if folder is None else derived_requests(kept, held))
         rows: list[tuple[DemoRequest, Answer, float]] = []
         with open_index(Path(directory) / "index") as index:
             asker = Asker(index)
@@ -85,14 +87,19 @@ def shipped_requests() -> list[DemoRequest]:
     ]
 
 
-def derived_requests(documents: Sequence[Document]) -> list[DemoRequest]:
-    """Requests made from the user's own documents: their own words, two units' words at once, and words of none."""
+def derived_requests(documents: Sequence[Document], held: Collection[str]) -> list[DemoRequest]:
+    """Requests made from the user's own documents: their own words, two units' words at once, and words of none.
+
+    Args:
+        documents: what the requests take their words from.
+        held: every identifier in the collection.
+    """
     openings = [opening for document in documents if (opening := _opening(document))]
     openings.sort(key=lambda words: (-len(words), words))
     requests = []
     if openings:
         requests.append(DemoRequest(query=" ".join(openings[0]), about="the first words of one unit"))
-        absent = _absent_identifier(documents)
+        absent = next(name for number in range(len(held) + 1) if (name := f"zx-{number}") not in held)
         query = f"{' '.join(openings[0][:2])} {absent.upper()}"
         requests.append(DemoRequest(query=query, about=f"{absent.upper()} stands nowhere in the files"))
     if len(openings) > 1:
@@ -105,15 +112,11 @@ def _opening(document: Document, words: int = 8) -> tuple[str, ...]:
     return retain_terms(document.page_content[:400]).terms[:words]
 
 
-def _absent_identifier(documents: Sequence[Document]) -> str:
-    held = {name for document in documents for name in find_identifiers(document.page_content)}
-    return next(name for number in range(len(held) + 1) if (name := f"zx-{number}") not in held)
-
-
-def _keep(documents: Iterable[Document], kept: list[Document], most: int = 200) -> Iterator[Document]:
+def _keep(documents: Iterable[Document], kept: list[Document], held: set[str], most: int = 200) -> Iterator[Document]:
     for document in documents:
         if len(kept) < most:
             kept.append(document)
+        held.update(find_identifiers(searchable_text(str(document.metadata.get("title", "")), document.page_content)))
         yield document
 
 

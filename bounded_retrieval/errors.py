@@ -110,5 +110,8 @@ def _field_name(part: str | int) -> str:
 
 
 def _short(value: object, limit: int = 60) -> str:
-    text = repr(value)
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001 - a value that cannot be shown must not hide the message about it
+        text = f"<{type(value).__name__}>"
     return text if len(text) <= limit else f"{text[: limit - 3]}..."

@@ -213,3 +213,27 @@ def test_the_demo_runs_over_the_projects_own_docs(capsys: pytest.CaptureFixture[
     assert "zx-0" in derived
     assert main(["demo", str(root / "README.md"), "--ask", "Which limits does a run have?"]) == 0
     assert "max_rows" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["ask", "pump"], ["frobnicate"], ["index", "x.txt"], ["index", "x", "--to", "y", "--chunk-chars", "abc"]],
+)
+def test_bad_usage_is_one_line_too(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Missing and unknown arguments exit with 2 and one line that says where help is."""
+    with pytest.raises(SystemExit) as end:
+        main(arguments)
+    err = capsys.readouterr().err
+    assert (end.value.code, err.count("\n")) == (2, 1)
+    assert "--help" in err
+
+
+def test_a_reader_that_goes_away_is_no_failure(shipped_index: Path) -> None:
+    """With its output closed, the program ends quietly and successfully."""
+    command = [sys.executable, "-m", "bounded_retrieval", "ask", HIT, "--index", str(shipped_index)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        err = process.stderr.read()
+        assert (process.wait(), err) == (0, b"")

@@ -39,7 +39,7 @@ JUDGEMENT_FIELDS = frozenset(
 )
 """Field names that carry judgements; they are refused by name wherever a request is read."""
 
-Threshold = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+Threshold = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False, strict=True)]
 FirstHopRows = Annotated[int, Field(ge=1, le=200, strict=True)]
 
 

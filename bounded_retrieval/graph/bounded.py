@@ -85,17 +85,20 @@ def create_bounded_retrieval(  # noqa: PLR0913 - one keyword for each part a cal
     """
     if preset is not None:
         assessor, fusion = _apply_preset(preset, assessor, fusion, threshold, first_hop_rows)
-    asked = _check(policy=policy, threshold=threshold, budget=budget or Budget(), first_hop_rows=first_hop_rows)
+    budget = Budget() if budget is None else budget
+    asked = _check(policy=policy, threshold=threshold, budget=budget, first_hop_rows=first_hop_rows)
     searchers = _adapt({"lexical": lexical, "dense": dense}, id_key)
     assessor = TermCoverage() if assessor is None else assessor
-    _check_parts(units, assessor, cancelled)
+    fusion = ReciprocalRankFusion() if fusion is None else fusion
+    _check_parts(units, assessor, fusion)
+    _check_callables(cancelled=cancelled, diagnostics=diagnostics, clock=clock)
     tokenizer, tokenizer_name = _tokenizer_of(searchers["lexical"])
     parts = Parts(
         lexical=searchers["lexical"],
         dense=searchers["dense"],
         units=units,
         assessor=assessor,
-        fusion=fusion or ReciprocalRankFusion(),
+        fusion=fusion,
         tokenizer=tokenizer,
         tokenizer_name=tokenizer_name,
         defaults=_defaults(searchers, assessor, asked),
@@ -163,9 +166,22 @@ def _adapt(given: dict[Channel, Any], id_key: str | None) -> dict[Channel, Searc
     }
 
 
-def _check_parts(units: object, assessor: object, cancelled: object) -> None:
-    if inspect.iscoroutinefunction(cancelled):
-        raise ConfigurationError("cancelled: is polled synchronously; give a plain function (got an async one)")
+def _check_callables(**given: object) -> None:
+    for name, function in given.items():
+        if function is not None and not callable(function):
+            raise ConfigurationError(f"{name}: expected a function (got {type(function).__name__})")
+        if inspect.iscoroutinefunction(function):
+            raise ConfigurationError(f"{name}: is called synchronously; give a plain function (got an async one)")
+    if given["clock"] is None:
+        raise ConfigurationError("clock: expected a function (got None)")
+
+
+def _check_parts(units: object, assessor: object, fusion: object) -> None:
+    for name, part in {"units": units, "assessor": assessor, "fusion": fusion}.items():
+        if isinstance(part, type):
+            raise ConfigurationError(f"{name}: expected an instance (got the class {part.__name__})")
+    if not hasattr(fusion, "fuse"):
+        raise ConfigurationError(f"fusion: expected an object with fuse(rankings) (got {type(fusion).__name__})")
     if units is not None and not can_fetch(units):
         raise ConfigurationError(f"units: expected an object with fetch(unit_ids) (got {type(units).__name__})")
     if not hasattr(assessor, "assess") and not hasattr(assessor, "aassess"):

@@ -47,7 +47,7 @@ def decode_html(data: bytes, where: str) -> str:
             raise
         try:
             return with_line_feeds(data.decode(declared))
-        except (LookupError, UnicodeDecodeError):
+        except (LookupError, ValueError):
             pass
         raise
 

@@ -14,19 +14,18 @@ from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool, StructuredTool
 from langgraph.graph.state import CompiledStateGraph, StateGraph
 from langgraph.runtime import get_runtime
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from bounded_retrieval.contracts.budget import Budget
 from bounded_retrieval.contracts.packet import EvidencePacket
 from bounded_retrieval.contracts.stop import StopReason
-from bounded_retrieval.errors import ConfigurationError, RetrievalFailedError
+from bounded_retrieval.errors import ConfigurationError, RequestError, RetrievalFailedError
 from bounded_retrieval.graph.bounded import create_bounded_retrieval
 from bounded_retrieval.integrations.wording import packet_for_model
 
 CONTEXT_KEY = "bounded_context"
 """Key of ``configurable`` under which a runtime context may be passed, only as an instance."""
 
-DEFAULT_K = 4
 
 MAX_K = 50
 """Most units that a packet may hold: the hard ceiling of ``max_units``."""
@@ -67,28 +66,29 @@ class BoundedRetriever(BaseRetriever):
 
     @classmethod
     def from_retrievers(
-        cls, lexical: Any = None, dense: Any = None, *, k: int = DEFAULT_K, **options: Any
+        cls, lexical: Any = None, dense: Any = None, *, k: int | None = None, **options: Any
     ) -> BoundedRetriever:
         """Build the graph over two searchers, LangChain retrievers or vector stores.
 
         Args:
             lexical: the lexical channel.
             dense: the dense channel.
-            k: most units in a packet, 1 to 50; unless ``budget`` is given, rows, reads and characters grow with it.
+            k: most units in a packet, 1 to 50; by default the budget's ``max_units``, which is 4. Unless ``budget`` is
+                given, rows, reads and characters grow with it.
             **options: those of `create_bounded_retrieval`. A ``budget`` that leaves ``max_units`` open takes ``k``.
 
         Raises:
             ConfigurationError: ``k`` is out of bounds or above the budget's ``max_units``; or the parts cannot work
                 together.
         """
-        options["budget"] = _budget_for(k, options.get("budget"))
+        options["budget"] = _budget_for(k, _as_budget(options.get("budget")))
         if options["budget"].max_rows > Budget().max_rows:
             options.setdefault("first_hop_rows", options["budget"].max_rows // 2)
         return cls(graph=create_bounded_retrieval(lexical, dense, **options), k=k)
 
     @classmethod
     def from_documents(
-        cls, documents: Iterable[Document], embedding: Embeddings | None = None, *, k: int = DEFAULT_K, **options: Any
+        cls, documents: Iterable[Document], embedding: Embeddings | None = None, *, k: int | None = None, **options: Any
     ) -> BoundedRetriever:
         """Index documents in memory for both channels and build the graph over them.
 
@@ -199,9 +199,18 @@ def _compiled(graph: Any) -> Graph:
     return graph
 
 
-def _budget_for(k: int, given: Budget | None) -> Budget:
-    if not 1 <= k <= MAX_K:
-        raise ConfigurationError(f"k: 1 to {MAX_K} (got {k})")
+def _as_budget(given: Any) -> Budget | None:
+    try:
+        return None if given is None else Budget.model_validate(given)
+    except ValidationError as error:
+        raise RequestError.from_validation(error, "budget") from None
+
+
+def _budget_for(k: int | None, given: Budget | None) -> Budget:
+    if k is None:
+        return Budget() if given is None else given
+    if not isinstance(k, int) or not 1 <= k <= MAX_K:
+        raise ConfigurationError(f"k: a whole number from 1 to {MAX_K} (got {k!r})")
     if given is not None and "max_units" in given.model_fields_set:
         if k > given.max_units:
             raise ConfigurationError(f"k: above budget.max_units {given.max_units} (got {k})")

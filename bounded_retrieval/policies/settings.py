@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from bounded_retrieval.contracts.budget import Budget
 from bounded_retrieval.contracts.candidate import Channel
+from bounded_retrieval.contracts.normalise import clean_text
 from bounded_retrieval.contracts.request import PolicyName, RetrievalRequest
 from bounded_retrieval.contracts.settings import BoundedContext
 from bounded_retrieval.errors import RequestError
@@ -55,7 +56,8 @@ def read_request(query: str | None, request: Any) -> RetrievalRequest:
     fields = _as_fields(request)
     if query is None and "query" not in fields:
         raise RequestError("query: missing from the graph's input")
-    if query is not None and fields.setdefault("query", query) != query:
+    named = fields.setdefault("query", query)
+    if query is not None and named != query and clean_text(str(named)) != clean_text(str(query)):
         raise RequestError("request.query: differs from the input's query")
     try:
         return RetrievalRequest.model_validate(fields)

@@ -14,6 +14,7 @@ from bounded_retrieval.errors import (
     ConfigurationError,
     EmbeddingMismatchError,
     StoreCorruptError,
+    StoreError,
     StoreMissingError,
 )
 from bounded_retrieval.retrievers.embeddings import builtin_embedding, embedding_identity
@@ -120,7 +121,6 @@ def first_line(error: BaseException) -> str:
 def _client(opened: ExitStack, path: Path) -> Any:
     import chromadb
     from chromadb.config import Settings
-    from chromadb.errors import ChromaError
 
     client: Any
     try:
@@ -128,10 +128,22 @@ def _client(opened: ExitStack, path: Path) -> Any:
             client = chromadb.PersistentClient(str(path.resolve()), Settings(anonymized_telemetry=False))
     except ValueError as error:
         raise ConfigurationError(f"{path}: cannot be opened ({first_line(error)})") from error
-    except ChromaError as error:
-        raise StoreCorruptError(f"{path}: cannot be opened ({first_line(error)})") from error
+    except Exception as error:  # Chroma's own errors, and what its half-started parts raise on a damaged file
+        _forget(path)
+        problem = first_line(error)
+        if "readonly" in problem:
+            raise StoreError(f"{path}: Chroma writes to its folder even to read it, and may not ({problem})") from error
+        raise StoreCorruptError(f"{path}: cannot be opened ({problem})") from error
     opened.callback(_close, client)
     return client
+
+
+def _forget(path: Path) -> None:
+    # Chroma keeps the half-started system of a path and would hand it to the next client.
+    from chromadb.api.shared_system_client import SharedSystemClient
+
+    with _OPENING:
+        getattr(SharedSystemClient, "_identifier_to_system", {}).pop(str(path.resolve()), None)
 
 
 def _close(client: Any) -> None:

@@ -33,6 +33,7 @@ INDEX_KIND: Literal["bounded-retrieval index"] = "bounded-retrieval index"
 
 _PARTIAL = ".partial"
 _CHROMA = "chroma.sqlite3"
+_CHROMA_STORED = "index_metadata.pickle"
 _GENERATION = re.compile(r"\d{6}")
 _FILE = rf"(?:{LEXICAL}|{DENSE})(?:/\w[\w.-]*){{1,2}}"
 
@@ -124,6 +125,9 @@ def check_own(root: Path) -> None:
         raise StoreError(f"{root / GENERATIONS}: a symbolic link")
     names = {path.name for path in root.iterdir()}
     foreign = sorted(names - {LOCK, GENERATIONS, MANIFEST, MANIFEST + _PARTIAL})
+    if MANIFEST not in names and GENERATIONS in names and LOCK not in names:
+        # Every writer of ours leaves its lock file, however it ended.
+        foreign = [*foreign, GENERATIONS]
     if MANIFEST not in names and not foreign and GENERATIONS in names:
         inside = [path.name for path in (root / GENERATIONS).iterdir()]
         foreign = sorted(name for name in inside if not _GENERATION.fullmatch(name.removesuffix(_PARTIAL)))
@@ -201,10 +205,19 @@ def copy_chroma(source: Path, target: Path) -> None:
 
 
 def file_sizes(folder: Path) -> dict[str, int]:
-    """Size of every file of a generation that readers never write: all but Chroma's SQLite files."""
-    paths = [path for path in sorted(folder.rglob("*")) if path.is_file() and not path.name.startswith(_CHROMA)]
+    """Size of every file of a generation that readers never write.
+
+    Left out are Chroma's SQLite files, and its vector files until it has really stored vectors in them: below its
+    threshold every reader makes them anew from SQLite.
+    """
+    paths = [path for path in sorted(folder.rglob("*")) if path.is_file() and not _is_rewritten(path)]
     sizes = {path.relative_to(folder).as_posix(): path.stat().st_size for path in paths}
     return {name: size for name, size in sizes.items() if re.fullmatch(_FILE, name)}
+
+
+def _is_rewritten(path: Path) -> bool:
+    is_unstored = path.suffix == ".bin" and not (path.parent / _CHROMA_STORED).exists()
+    return path.name.startswith(_CHROMA) or is_unstored
 
 
 def publish(root: Path, partial: Path, manifest: Manifest) -> None:

@@ -10,6 +10,7 @@ import hashlib
 import importlib
 import importlib.util
 import logging
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -162,6 +163,8 @@ def _load_minilm() -> tuple[Any, Any]:
     """Tokenizer and session, made from the very bytes whose hash was checked."""
     tokenizer_json = _read_verified(_TOKENIZER_PACKAGE, _TOKENIZER_FILE, _TOKENIZER_SHA256)
     model = _read_verified(_MODEL_PACKAGE, _MODEL_FILE, _MODEL_SHA256)
+    # Read when onnxruntime is imported; without it some builds write an id below the home folder and report usage.
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     import onnxruntime
     from tokenizers import Tokenizer
 

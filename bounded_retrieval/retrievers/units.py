@@ -50,6 +50,8 @@ def read_units(documents: Iterable[Document], id_key: str | None = None) -> Iter
     """
     fingerprints: dict[str, str] = {}
     for position, document in enumerate(documents, 1):
+        if not isinstance(document, Document):
+            raise SourceError(f"document {position}: expected a langchain Document (got {type(document).__name__})")
         own_id = document.metadata.get(id_key) if id_key else None
         unit = Unit.from_document(document, None if own_id is None else str(own_id))
         if not unit.text.strip():
