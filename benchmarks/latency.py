@@ -1,8 +1,8 @@
 """How long one warm ``graph.invoke`` takes, beside what it is made of and beside LangChain's ``EnsembleRetriever``.
 
 Run it with ``python benchmarks/latency.py [--sizes 10000 100000] [--queries 300] [--out build/latency.json]``; the
-default sizes take some minutes, nearly all of it building indexes, which ``--indexes DIR`` keeps for the next run. It
-needs the development dependencies. Nothing here passes or fails on a time.
+default sizes take about ten minutes, nearly all of it building indexes, which ``--indexes DIR`` keeps for the next
+run. It needs the development dependencies. Nothing here passes or fails on a time.
 
 Measured at each size, in one process:
 

@@ -36,11 +36,18 @@ def _dense(directory: Path) -> Path:
     return max((directory / "generations").iterdir()) / "dense"
 
 
-def test_a_reader_killed_while_chroma_rewrites_its_files_ruins_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("keep", [None, 0, 0.5], ids=["deleted", "emptied", "halved"])
+@pytest.mark.parametrize("pattern", ["*.bin", "header.bin", "data_level0.bin"])
+def test_a_reader_killed_while_chroma_rewrites_its_files_ruins_nothing(
+    tmp_path: Path, pattern: str, keep: float | None
+) -> None:
     """Below its threshold Chroma makes its vector files anew for every reader; one cut short does not matter."""
     _build(tmp_path)
-    for path in _dense(tmp_path).rglob("*.bin"):
-        path.write_bytes(b"")
+    for path in _dense(tmp_path).rglob(pattern):
+        data = path.read_bytes()
+        path.unlink()
+        if keep is not None:
+            path.write_bytes(data[: int(len(data) * keep)])
     with open_index(tmp_path, embedding=Lengths()) as index:
         assert index.dense.search("pump", 2)
         assert len(index.lexical.search("pump", 2)) == 2
