@@ -88,6 +88,7 @@ def by_channel(candidates: Sequence[Candidate]) -> dict[Channel, list[Candidate]
                 seen.setdefault(candidate.unit_id, candidate)
         if seen:
             rankings[channel] = [
-                candidate.model_copy(update={"rank": rank}) for rank, candidate in enumerate(seen.values(), 1)
+                candidate if candidate.rank == rank else candidate.model_copy(update={"rank": rank})
+                for rank, candidate in enumerate(seen.values(), 1)
             ]
     return rankings

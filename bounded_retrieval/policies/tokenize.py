@@ -47,6 +47,8 @@ _MEASURES = (
     "bit|day|door|fold|foot|high|hour|inch|kilometer|kilometre|long|man|member|meter|metre|mile|minute|month|old|page|"
     "part|person|point|pound|seat|second|step|storey|story|time|way|week|wheel|wide|year"
 )
+_DIGIT = re.compile("[0-9]")
+_ASCII_WORD = re.compile("[0-9a-z]+")
 _ORDINARY = re.compile(
     rf"\d+s?|\d+(?:st|nd|rd|th)(?:-[^\W\d_]+)*|\d+(?:-(?:{_MEASURES})s?)+|(?:early|late|mid|post|pre)-\d+s?"
 )
@@ -80,6 +82,8 @@ def tokenize(text: str) -> list[str]:
     pairs of characters (a single character gives itself).
     """
     folded = fold(text)
+    if _DIGIT.search(folded) is None:
+        return _words_in(folded)
     terms: list[str] = []
     position = 0
     for match in _IDENTIFIER.finditer(folded):
@@ -103,6 +107,8 @@ def index_terms(text: str) -> list[str]:
 
 
 def _identifiers_in(folded: str) -> list[str]:
+    if _DIGIT.search(folded) is None:
+        return []
     return [match.group() for match in _IDENTIFIER.finditer(folded) if _is_identifier(match.group())]
 
 
@@ -115,8 +121,9 @@ def _is_identifier(run: str) -> bool:
 
 
 def _words_in(folded: str) -> list[str]:
-    if not folded.isascii():
-        folded = _without_accents(folded)
+    if folded.isascii():
+        return _ASCII_WORD.findall(folded)
+    folded = _without_accents(folded)
     words: list[str] = []
     for word in _WORD.findall(folded):
         words.extend([word] if word.isascii() else _split_unspaced(word))

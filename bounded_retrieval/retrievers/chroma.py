@@ -142,7 +142,8 @@ class ChromaSearcher:
             StoreError: the store cannot be read.
         """
         accepts, where = compile_filter(filter), compile_where(filter)
-        if k <= 0 or where is False or len(self) == 0:
+        # Not `len(self) == 0`: Chroma counts by reading every row, and answers an empty collection with no rows.
+        if k <= 0 or where is False:
             return []
         vector = self._embed_query(query)
         narrowing = where if isinstance(where, dict) else None
