@@ -61,10 +61,8 @@ def create_bounded_retrieval(  # noqa: PLR0913 - one keyword for each part a cal
 
     Args:
         lexical: the lexical channel: a searcher, or a LangChain ``BaseRetriever`` or ``VectorStore``.
-        dense: the dense channel, likewise. One of the two may be missing; a dense channel alone runs
-            ``fixed_dense``.
-        units: where the recheck reads current text. Without it each searcher that can ``fetch`` vouches for what it
-            returned first; text nobody can vouch for is noted as ``text_not_rechecked``.
+        dense: the dense channel, likewise. Either may be missing; a dense channel alone runs ``fixed_dense``.
+        units: where the recheck reads current text; none lets each searcher vouch for what it returned first.
         assessor: infers from the returned units whether to stop; by default `TermCoverage`.
         fusion: ranks the candidates of both channels; by default `ReciprocalRankFusion`.
         preset: ``"reference"`` is term coverage at .8, reciprocal rank fusion, 3 + 3 rows, and never changes.
@@ -83,19 +81,13 @@ def create_bounded_retrieval(  # noqa: PLR0913 - one keyword for each part a cal
         ConfigurationError: the parts cannot work together.
         RequestError: a setting is out of bounds.
     """
-    if preset is not None:
-        assessor, fusion = _apply_preset(preset, assessor, fusion, threshold, first_hop_rows)
-    budget = Budget() if budget is None else budget
+    assessor, fusion = _choose(preset, assessor, fusion, threshold, first_hop_rows)
     asked = _check(policy=policy, threshold=threshold, budget=budget, first_hop_rows=first_hop_rows)
     searchers = _adapt({"lexical": lexical, "dense": dense}, id_key)
-    assessor = TermCoverage() if assessor is None else assessor
-    fusion = ReciprocalRankFusion() if fusion is None else fusion
-    _check_parts(units, assessor, fusion)
-    _check_callables(cancelled=cancelled, diagnostics=diagnostics, clock=clock)
+    _check_parts(units, assessor, fusion, cancelled=cancelled, diagnostics=diagnostics, clock=clock)
     tokenizer, tokenizer_name = _tokenizer_of(searchers["lexical"])
     parts = Parts(
-        lexical=searchers["lexical"],
-        dense=searchers["dense"],
+        **searchers,
         units=units,
         assessor=assessor,
         fusion=fusion,
@@ -143,9 +135,14 @@ def _labelled(route: Router, **labels: str) -> tuple[Router, dict[Hashable, str]
     return label, {text: node for node, text in labels.items()}
 
 
-def _apply_preset(
-    preset: str, assessor: Assessor | None, fusion: Fusion | None, threshold: float | None, first_hop_rows: int
+def _choose(
+    preset: str | None, assessor: Assessor | None, fusion: Fusion | None, threshold: float | None, first_hop_rows: int
 ) -> tuple[Assessor, Fusion]:
+    if preset is None:
+        return (
+            TermCoverage() if assessor is None else assessor,
+            ReciprocalRankFusion() if fusion is None else fusion,
+        )
     if preset != "reference":
         raise ConfigurationError(f"preset: unknown preset {preset!r}; there is 'reference'")
     given = {"assessor": assessor, "fusion": fusion, "threshold": threshold}
@@ -176,7 +173,8 @@ def _check_callables(**given: object) -> None:
         raise ConfigurationError("clock: expected a function (got None)")
 
 
-def _check_parts(units: object, assessor: object, fusion: object) -> None:
+def _check_parts(units: object, assessor: object, fusion: object, **functions: object) -> None:
+    _check_callables(**functions)
     for name, part in {"units": units, "assessor": assessor, "fusion": fusion}.items():
         if isinstance(part, type):
             raise ConfigurationError(f"{name}: expected an instance (got the class {part.__name__})")

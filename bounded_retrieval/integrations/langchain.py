@@ -26,7 +26,6 @@ from bounded_retrieval.integrations.wording import packet_for_model
 CONTEXT_KEY = "bounded_context"
 """Key of ``configurable`` under which a runtime context may be passed, only as an instance."""
 
-
 MAX_K = 50
 """Most units that a packet may hold: the hard ceiling of ``max_units``."""
 
