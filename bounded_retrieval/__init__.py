@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bounded_retrieval.contracts.budget import Budget, Usage
     from bounded_retrieval.contracts.candidate import Candidate
+    from bounded_retrieval.contracts.eligibility import EligibilityView
     from bounded_retrieval.contracts.packet import EvidenceItem, EvidencePacket
     from bounded_retrieval.contracts.request import RetrievalRequest
     from bounded_retrieval.contracts.settings import BoundedContext
@@ -19,10 +20,13 @@ if TYPE_CHECKING:
     from bounded_retrieval.errors import BoundedRetrievalError, RetrievalFailedError
     from bounded_retrieval.graph.as_node import as_node
     from bounded_retrieval.graph.bounded import create_bounded_retrieval
+    from bounded_retrieval.integrations.diagnostics import JsonlDiagnostics
     from bounded_retrieval.integrations.langchain import BoundedRetriever, create_retrieval_tool
     from bounded_retrieval.policies.coverage import TermCoverage
+    from bounded_retrieval.policies.metadata_view import MetadataView
     from bounded_retrieval.retrievers.bm25 import BM25Searcher
     from bounded_retrieval.retrievers.chroma import ChromaSearcher
+    from bounded_retrieval.retrievers.relationships import RelationshipStore
     from bounded_retrieval.retrievers.store import build_index, open_index
 
 __version__ = "0.1.0"
@@ -36,8 +40,12 @@ _HOMES = {
     "Candidate": "contracts.candidate",
     "ChromaSearcher": "retrievers.chroma",
     "DecisionTrace": "contracts.trace",
+    "EligibilityView": "contracts.eligibility",
     "EvidenceItem": "contracts.packet",
     "EvidencePacket": "contracts.packet",
+    "JsonlDiagnostics": "integrations.diagnostics",
+    "MetadataView": "policies.metadata_view",
+    "RelationshipStore": "retrievers.relationships",
     "RetrievalFailedError": "errors",
     "RetrievalRequest": "contracts.request",
     "StopReason": "contracts.stop",
@@ -59,8 +67,12 @@ __all__ = [
     "Candidate",
     "ChromaSearcher",
     "DecisionTrace",
+    "EligibilityView",
     "EvidenceItem",
     "EvidencePacket",
+    "JsonlDiagnostics",
+    "MetadataView",
+    "RelationshipStore",
     "RetrievalFailedError",
     "RetrievalRequest",
     "StopReason",

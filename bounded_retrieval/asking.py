@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from bounded_retrieval.contracts.packet import EvidencePacket
+from bounded_retrieval.contracts.ports import DiagnosticSink
 from bounded_retrieval.contracts.trace import DecisionTrace
 from bounded_retrieval.graph.bounded import create_bounded_retrieval
+from bounded_retrieval.policies.metadata_view import MetadataView
+from bounded_retrieval.retrievers.relationships import RelationshipStore
 from bounded_retrieval.retrievers.store import Index, open_index
 
 
@@ -22,36 +25,72 @@ class Answer:
     error: Exception | None
 
 
-class Asker:
-    """The controller over one open index."""
+@dataclass(frozen=True)
+class Caller:
+    """Who asks, as far as metadata says who may see what: fields of the units, and what the caller has of them."""
 
-    def __init__(self, index: Index) -> None:
+    tenant: str | None = None
+    groups: tuple[str, ...] = ()
+
+
+class Asker:
+    """The controller over one open index.
+
+    Args:
+        index: an open index.
+        caller: whose view to ask under, by the units' ``tenant`` (where the caller names one), ``groups``,
+            ``valid_from`` and ``valid_until``; none makes everything public.
+        relationships: what a path follows; none takes those of the index.
+        diagnostics: receives protected records.
+    """
+
+    def __init__(
+        self,
+        index: Index,
+        *,
+        caller: Caller | None = None,
+        relationships: RelationshipStore | None = None,
+        diagnostics: DiagnosticSink | None = None,
+    ) -> None:
         self._errors: list[Exception] = []
-        builder = create_bounded_retrieval(index.lexical, index.dense, units=index.units, diagnostics=self._keep_error)
+        self._caller = caller
+        self._diagnostics = diagnostics
+        view = None if caller is None else MetadataView(tenant=None if caller.tenant is None else "tenant")
+        builder = create_bounded_retrieval(
+            index.lexical,
+            index.dense,
+            units=index.units,
+            eligibility=view,
+            relationships=index.relationships if relationships is None else relationships,
+            diagnostics=self._keep,
+            context_schema=Caller,
+        )
         self._graph = builder.compile(name="bounded_retrieval")
 
     def ask(self, query: str, request: Mapping[str, Any] | None = None) -> Answer:
         """Run once; ``request`` holds further fields of `RetrievalRequest`."""
         self._errors.clear()
-        result = self._graph.invoke({"query": query, "request": dict(request or {})})
+        result = self._graph.invoke({"query": query, "request": dict(request or {})}, context=self._caller)
         return Answer(
             packet=EvidencePacket.from_result(result),
             trace=DecisionTrace.from_result(result),
             error=self._errors[0] if self._errors else None,
         )
 
-    def _keep_error(self, record: dict[str, Any]) -> None:
+    def _keep(self, record: dict[str, Any]) -> None:
+        if self._diagnostics is not None:
+            self._diagnostics(record)
         error = record.get("error")
         if isinstance(error, Exception):
             self._errors.append(error)
 
 
-def ask_index(query: str, directory: Path, request: Mapping[str, Any] | None = None) -> Answer:
-    """Open an index directory, run once, close it.
+def ask_index(query: str, directory: Path, request: Mapping[str, Any] | None = None, **options: Any) -> Answer:
+    """Open an index directory, run once, close it; ``options`` are those of `Asker`.
 
     Raises:
         StoreError: the directory cannot be used.
         RequestError: the query or a setting is not valid.
     """
     with open_index(directory) as index:
-        return Asker(index).ask(query, request)
+        return Asker(index, **options).ask(query, request)

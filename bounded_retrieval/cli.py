@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from bounded_retrieval.errors import BoundedRetrievalError, RequestError
+from bounded_retrieval.errors import BoundedRetrievalError, RequestError, SourceError
 
 EXIT_DONE = 0
 EXIT_UNEXPECTED = 1
@@ -55,7 +55,10 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_index(commands: Any) -> None:
     index = commands.add_parser(
-        "index", help="index files or folders", description="Index .jsonl, .md, .txt, .html and .pdf files or folders."
+        "index",
+        help="index files or folders",
+        description="Index .jsonl, .md, .txt, .html and .pdf files or folders. A file named relationships.jsonl in a "
+        "folder is taken as its declared relationships and not read as documents.",
     )
     index.add_argument("paths", nargs="+", type=Path, metavar="PATH")
     index.add_argument("--to", required=True, type=Path, metavar="DIR", help="index directory; safe to run again")
@@ -63,18 +66,35 @@ def _add_index(commands: Any) -> None:
     index.add_argument(
         "--embedding", metavar="NAME", help="minilm or wordllama; by default minilm, or what DIR was built with"
     )
+    index.add_argument(
+        "--relationships",
+        type=Path,
+        metavar="FILE",
+        help="declared relationships and names (.jsonl); not together with a relationships.jsonl in a folder",
+    )
     index.set_defaults(run=_run_index)
 
 
 def _add_ask(commands: Any) -> None:
     ask = commands.add_parser("ask", help="ask an index", description="One bounded retrieval run over an index.")
-    ask.add_argument("query")
+    ask.add_argument("query", nargs="?", help="what to find evidence for; may be left out with --path")
     ask.add_argument("--index", required=True, type=Path, metavar="DIR")
     ask.add_argument("--policy", metavar="P", help="adaptive, always_continue, fixed_lexical or fixed_dense")
     ask.add_argument("--threshold", metavar="T", help="coverage at which the adaptive policy stops, 0 to 1")
     ask.add_argument(
         "--limit", action="append", default=[], metavar="NAME=N", help="lower a limit, as in --limit max_rows=4"
     )
+    ask.add_argument(
+        "--path", metavar="PATH", help="follow declared relationships instead: 'START > relation > relation'"
+    )
+    ask.add_argument(
+        "--relationships", type=Path, metavar="FILE", help="relationships to follow (default: the index's)"
+    )
+    ask.add_argument(
+        "--tenant", metavar="NAME", help="ask as a caller of this tenant; without this and --group as anyone"
+    )
+    ask.add_argument("--group", action="append", metavar="NAME", help="ask as a caller in this group, repeatable")
+    ask.add_argument("--diagnostics", type=Path, metavar="FILE", help="append protected records (mode 0600)")
     ask.add_argument("--json", action="store_true", help="print the packet as JSON and nothing else")
     ask.add_argument("--trace", action="store_true", help="show the decision trace too")
     ask.set_defaults(run=_run_ask)
@@ -90,38 +110,86 @@ def _add_demo(commands: Any) -> None:
 
 
 def _run_index(arguments: argparse.Namespace) -> int:
-    from bounded_retrieval.console import IndexingDisplay
+    from bounded_retrieval.console import IndexingDisplay, make_console, printable
     from bounded_retrieval.ingest import read_documents
     from bounded_retrieval.retrievers.embeddings import load_embedding
+    from bounded_retrieval.retrievers.relationships import RelationshipStore
     from bounded_retrieval.retrievers.store import build_index
 
+    files = _relationship_files(arguments.paths, arguments.relationships)
+    relationships = RelationshipStore.from_jsonl(*files) if files else None
     embedding = None if arguments.embedding is None else load_embedding(arguments.embedding)
     with IndexingDisplay() as display:
         documents = read_documents(arguments.paths, chunk_chars=arguments.chunk_chars, on_skip=display.skip)
-        report = build_index(documents, arguments.to, embedding=embedding, progress=display.progress)
+        report = build_index(
+            documents, arguments.to, embedding=embedding, progress=display.progress, relationships=relationships
+        )
     display.summarise(report, arguments.to)
+    if files:
+        line = f"stored {report.relationships:,} relationships from {', '.join(map(str, files))}"
+        make_console(stderr=True).print(printable(line), soft_wrap=True)
     return EXIT_DONE
+
+
+def _relationship_files(paths: Sequence[Path], given: Path | None) -> list[Path]:
+    from bounded_retrieval.ingest import find_relationships
+
+    found = find_relationships(paths)
+    if given is None:
+        return found
+    others = [path for path in found if path.resolve() != given.resolve()]
+    if others:
+        raise SourceError(f"--relationships {given}: a folder holds {others[0]} too; only one of them can be taken")
+    return [given]
 
 
 def _run_ask(arguments: argparse.Namespace) -> int:
     from bounded_retrieval.asking import ask_index
     from bounded_retrieval.console import make_console, render_packet, render_trace
 
-    request = {
-        "policy": arguments.policy,
-        "threshold": _number(arguments.threshold, "threshold"),
-        "budget": dict(_limit(text) for text in arguments.limit) or None,
-    }
-    answer = ask_index(arguments.query, arguments.index, {k: v for k, v in request.items() if v is not None})
+    request = _request(arguments)
+    query = arguments.query or (arguments.path and str(request["path"]))
+    if not query:
+        raise RequestError("query: missing; give one, or --path")
+    answer = ask_index(query, arguments.index, request, **_asking_options(arguments))
     if arguments.json:
         trace = {"trace": answer.trace.model_dump(mode="json")} if arguments.trace else {}
         print(json.dumps({**answer.packet.model_dump(mode="json"), **trace}, ensure_ascii=False, indent=2))  # noqa: T201
     else:
         console = make_console()
-        console.print(render_packet(arguments.query, answer.packet))
+        console.print(render_packet(query, answer.packet))
         if arguments.trace:
             console.print(render_trace(answer.trace))
     return EXIT_DONE if answer.error is None else _complain(f"a search failed: {answer.error}", EXIT_UNEXPECTED)
+
+
+def _request(arguments: argparse.Namespace) -> dict[str, Any]:
+    from bounded_retrieval.contracts.request import PathRequest
+
+    request = {
+        "policy": arguments.policy,
+        "threshold": _number(arguments.threshold, "threshold"),
+        "budget": dict(_limit(text) for text in arguments.limit) or None,
+        "path": None if arguments.path is None else PathRequest.parse(arguments.path),
+    }
+    return {name: value for name, value in request.items() if value is not None}
+
+
+def _asking_options(arguments: argparse.Namespace) -> dict[str, Any]:
+    options: dict[str, Any] = {}
+    if arguments.tenant is not None or arguments.group:
+        from bounded_retrieval.asking import Caller
+
+        options["caller"] = Caller(tenant=arguments.tenant, groups=tuple(arguments.group or ()))
+    if arguments.relationships is not None:
+        from bounded_retrieval.retrievers.relationships import RelationshipStore
+
+        options["relationships"] = RelationshipStore.from_jsonl(arguments.relationships)
+    if arguments.diagnostics is not None:
+        from bounded_retrieval.integrations.diagnostics import JsonlDiagnostics
+
+        options["diagnostics"] = JsonlDiagnostics(arguments.diagnostics)
+    return options
 
 
 def _run_demo(arguments: argparse.Namespace) -> int:

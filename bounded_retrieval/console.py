@@ -21,6 +21,7 @@ from bounded_retrieval.contracts.wording import (
     describe_event,
     describe_missing,
     describe_source,
+    describe_step,
     printable,
 )
 from bounded_retrieval.retrievers.store import IndexReport
@@ -45,7 +46,9 @@ def render_packet(query: str, packet: EvidencePacket) -> RenderableType:
     facts.add_row("query", Text(printable(query)))
     facts.add_row("stopped", Text(f"{packet.stop_reason.value} ({packet.resolution})"))
     facts.add_row("", Text(f"{packet.stop_reason.meaning} {packet.stop_reason.not_meaning}", style="dim"))
-    facts.add_row("missing", Text(printable(describe_missing(packet.missing_terms))))
+    for step in packet.path:
+        facts.add_row("path", Text(printable(describe_step(step))))
+    facts.add_row("missing", Text(printable(describe_missing(packet))))
     facts.add_row("cost", Text(describe_cost(packet.limits, packet.usage)))
     for note in packet.notes:
         facts.add_row("note", Text(NOTES.get(note, note)))
@@ -75,7 +78,8 @@ def _render_item(position: int, item: EvidenceItem) -> RenderableType:
         f"{channel} rank {result.rank}" + (f" ({result.score:.3f})" if result.score is not None else "")
         for channel, result in item.channels.items()
     ]
-    detail = Text(printable(f"{describe_source(item)}  |  {item.unit_id}  |  {', '.join(places)}"), style="dim")
+    facts = [describe_source(item), item.unit_id, *([", ".join(places)] if places else [])]
+    detail = Text(printable("  |  ".join(facts)), style="dim")
     return Group(heading, Padding(Group(detail, Text(printable(item.text))), (0, 0, 1, 3)))
 
 

@@ -47,13 +47,22 @@ def identities(graph: Graph) -> set[str]:
 
 
 def layers(graph: Graph) -> list[list[str]]:
-    """Nodes by the fewest edges from the start, in the graph's own order within a layer."""
-    rows, seen = [["__start__"]], {"__start__"}
-    while rows[-1]:
-        reached = {edge.target for edge in graph.edges if edge.source in rows[-1]} - seen
-        rows.append([name for name in graph.nodes if name in reached])
-        seen |= reached
-    return rows[:-1]
+    """Nodes by the most edges from the start (none that leads back), in the graph's own order within a layer."""
+    fewest = _fewest_edges(graph)
+    onward = [edge for edge in graph.edges if fewest[edge.target] >= fewest[edge.source]]
+    depth = dict.fromkeys(graph.nodes, 0)
+    for _ in graph.nodes:
+        for edge in onward:
+            depth[edge.target] = max(depth[edge.target], depth[edge.source] + 1)
+    return [[name for name in graph.nodes if depth[name] == row] for row in range(max(depth.values()) + 1)]
+
+
+def _fewest_edges(graph: Graph) -> dict[str, int]:
+    found, row = {"__start__": 0}, ["__start__"]
+    while row:
+        row = [edge.target for edge in graph.edges if edge.source in row and edge.target not in found]
+        found |= dict.fromkeys(row, max(found.values()) + 1)
+    return found
 
 
 def arrange(rows: list[list[str]]) -> dict[str, Place]:
@@ -135,7 +144,9 @@ def _draw_edge(
     axes: Axes, edge: Edge, places: dict[str, Place], boxes: dict[str, FancyBboxPatch], *, is_paired: bool
 ) -> None:
     (x1, y1), (x2, y2) = places[edge.source], places[edge.target]
-    bend = 0.25 if is_paired else 0.0
+    # An edge past another row of boxes goes round it.
+    is_long = abs(y1 - y2) > 1.5 * (BOX[1] + GAP)
+    bend = 0.25 if is_paired else -0.25 if is_long else 0.0
     arrow = FancyArrowPatch(
         (x1, y1),
         (x2, y2),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,14 @@ from bounded_retrieval.retrievers.embeddings import load_embedding
 ROOT = Path(__file__).resolve().parents[1]
 BLOCK = re.compile(r"^<!-- run -->\n```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 UNMARKED = re.compile(r"(?<!<!-- run -->\n)^```python\n", re.MULTILINE)
+
+
+@dataclass
+class Caller:
+    """A reader's own runtime context."""
+
+    tenant: str = ""
+    groups: list[str] = field(default_factory=list)
 
 
 def run(document: str, namespace: dict[str, Any]) -> dict[str, Any]:
@@ -59,10 +68,12 @@ def test_the_code_of_the_readme_runs(
 ) -> None:
     """Every marked block runs beside an index of the name that the README gives it."""
     (tmp_path / "my-index").symlink_to(shipped_index)
+    (tmp_path / "relationships.jsonl").symlink_to(shipped_collection() / "relationships.jsonl")
     monkeypatch.chdir(tmp_path)
     documents = given["documents"][:20]
     reader_has = {
         "q": "How do I reset the HX-200?",
+        "Caller": Caller,
         "documents": documents,
         "bm25_retriever": Fixed(documents=documents),
         "vector_store": InMemoryVectorStore.from_documents(documents, given["embedding"]),
@@ -71,10 +82,22 @@ def test_the_code_of_the_readme_runs(
     assert namespace["packet"].items
     assert namespace["retriever"].invoke(reader_has["q"])
     assert list(namespace["tool"].args) == ["query"]
+    assert namespace["result"]["stop_reason"] == "path_followed"
     namespace["index"].close()
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/migrating.md"])
+def test_the_code_of_the_security_notes_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every marked block runs, and each caller sees what the text around it says."""
+    monkeypatch.chdir(tmp_path)
+    namespace = run("docs/security.md", {})
+    found = {name: [document.id for document in namespace[name]["documents"]] for name in ("seen", "listed")}
+    assert {name: set(ids) for name, ids in found.items()} == {"seen": {"a1", "a2"}, "listed": {"a1", "b1"}}
+    assert all(document.metadata.keys() == {"bounded_retrieval"} for document in namespace["seen"]["documents"])
+    assert "panel" in namespace["apart"]["documents"][0].page_content
+    assert (tmp_path / "protected.jsonl").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("document", ["README.md", "docs/migrating.md", "docs/security.md"])
 def test_blocks_are_run_or_left_out_on_purpose(document: str) -> None:
     """Every Python block is marked, except those of the README that are fragments of the reader's own code."""
     text = (ROOT / document).read_text(encoding="utf-8")

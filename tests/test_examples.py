@@ -42,6 +42,12 @@ SHOWN = {
         "ai: No passage mentions hx-220, so I cannot say. The nearest passages: hx-200-battery",
         "artifact: resource_budget_exhausted (unresolved), 2 calls",
     ),
+    "revoked_access.py": (
+        "nothing changes: ['pump-reset', 'pump-code']",
+        "revoked while the run is under way: ['pump-reset']",
+        "proxy_sufficient, unresolved, calls 1, notes ['dropped_at_recheck']",
+        "only the diagnostics sink is told: {'pump-code': 'denied'}",
+    ),
     "parent_graph_fan_out.py": (
         "a branch decides: coverage 1.00, so recheck_and_pack",
         "a branch decides: coverage 0.25, so recheck_and_pack",

@@ -55,14 +55,14 @@ LAYERS = {
     "policies": Layer(own=names("policies contracts errors"), foreign=CONTRACT_TYPES | names("numpy"), barred=IMPURE),
     "nodes": Layer(
         own=names("nodes policies contracts errors graph.state graph.context"),
-        foreign=CONTRACT_TYPES | names("langgraph langchain_core"),
+        foreign=CONTRACT_TYPES | names("langgraph langchain_core langsmith"),  # langsmith: to run calls untraced
     ),
     "graph": Layer(
         own=names("graph nodes policies contracts errors retrievers.langchain"),
         foreign=CONTRACT_TYPES | names("langgraph langchain_core"),
     ),
     "graph.studio": Layer(  # a small application: the graph that `langgraph dev` serves, with its index
-        own=names("graph nodes policies contracts errors ingest retrievers.store"),
+        own=names("graph nodes policies contracts errors ingest retrievers.store retrievers.relationships"),
         foreign=CONTRACT_TYPES | names("langgraph langchain_core filelock"),
     ),
     "retrievers": Layer(own=names("retrievers contracts errors policies.tokenize"), foreign=ANY),

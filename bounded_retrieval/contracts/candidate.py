@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from typing import Annotated, Any, Literal
 
 from langchain_core.documents import Document
@@ -76,6 +77,11 @@ class Unit(BaseModel):
             metadata=metadata,
             metadata_converted=converted,
         )
+
+    def without(self, fields: Collection[str]) -> Unit:
+        """The unit without these metadata fields."""
+        kept = {name: value for name, value in self.metadata.items() if name not in fields}
+        return self if len(kept) == len(self.metadata) else self.model_copy(update={"metadata": kept})
 
     def to_document(self) -> Document:
         """The unit as a LangChain document, its title back in the metadata."""

@@ -6,16 +6,19 @@ A filter is a mapping. A plain value means equality; several keys mean *and*::
     {"device": {"$in": ["HX-200", "HX-210"]}, "revised": {"$gte": "2026-01-01"}}
     {"$or": [{"kind": "note"}, {"$not": {"device": "HX-200"}}]}
 
-Operators: ``$eq $ne $in $nin $gt $gte $lt $lte`` on a field, ``$and $or $not`` on filters. A unit without the
-field matches only ``$ne``, ``$nin`` and negations. Values of different types never compare equal or ordered
-(``True`` is not ``1``); a list-valued field matches ``$eq`` or ``$in`` when any of its elements does.
+    {"$or": [{"expires": {"$exists": False}}, {"expires": {"$gt": "2026-01-01"}}]}
+
+Operators: ``$eq $ne $in $nin $gt $gte $lt $lte $exists`` on a field, ``$and $or $not`` on filters. A field *exists*
+when it is there and not None. A unit without the field matches only ``$ne``, ``$nin``, ``{"$exists": False}`` and
+negations. Values of different types never compare equal or ordered (``True`` is not ``1``); a list-valued field
+matches ``$eq`` or ``$in`` when any of its elements does.
 """
 
 from __future__ import annotations
 
 import json
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bounded_retrieval.errors import RequestError
@@ -45,7 +48,33 @@ def compile_filter(filter: Filter | None) -> Predicate:
 
 def filter_key(filter: Filter) -> str:
     """Canonical text of a filter, equal for equal filters; usable as a cache key."""
-    return json.dumps(filter, sort_keys=True, default=str)
+    return json.dumps(filter, sort_keys=True, default=_plain)
+
+
+def fields_of(filter: Filter | None) -> frozenset[str]:
+    """The metadata fields that a filter reads, at any depth; none for no filter.
+
+    Raises:
+        RequestError: names the operator, field or value that is not part of the language.
+    """
+    compile_filter(filter)
+    return frozenset(_fields(filter or {}))
+
+
+def _fields(filter: Filter) -> Iterator[str]:
+    for key, value in filter.items():
+        if key in ("$and", "$or"):
+            for part in value:
+                yield from _fields(part)
+        elif key == "$not":
+            yield from _fields(value)
+        else:
+            yield key
+
+
+def _plain(value: Any) -> Any:
+    # Other mappings and sequences are written as JSON's own: as text, one could stand for a filter by that text.
+    return dict(value) if isinstance(value, Mapping) else list(value)
 
 
 def _compile(filter: Any, depth: int) -> Predicate:
@@ -92,10 +121,18 @@ def _compile_test(field: str, name: str, value: Any) -> Predicate:
         wanted = [_check_scalar(field, value)]
     elif name in _ORDERINGS:
         return _ordering(field, _ORDERINGS[name], _check_scalar(field, value))
+    elif name == "$exists":
+        return _existence(field, value)
     else:
         raise RequestError(f"filter: unknown operator {name!r} on {field!r}")
     negated = name in ("$ne", "$nin")
     return lambda metadata: _holds_any(metadata.get(field), wanted) is not negated
+
+
+def _existence(field: str, wanted: Any) -> Predicate:
+    if not isinstance(wanted, bool):
+        raise RequestError(f"filter: $exists on {field!r} takes true or false (got {wanted!r})")
+    return lambda metadata: (metadata.get(field) is not None) is wanted
 
 
 def _ordering(field: str, compare: Callable[[Any, Any], bool], bound: Any) -> Predicate:

@@ -83,7 +83,7 @@ def packet_to_html(packet: EvidencePacket) -> str:
         f"<b>{_code(packet.stop_reason.value)}</b> ({_shown(packet.resolution)})<br>"
         f"{_shown(packet.stop_reason.meaning)} <b>{_shown(packet.stop_reason.not_meaning)}</b>"
     )
-    facts: list[tuple[str, Any]] = [("stopped", stopped), ("missing", describe_missing(packet.missing_terms))]
+    facts: list[tuple[str, Any]] = [("stopped", stopped), ("missing", describe_missing(packet))]
     facts += [("note", Html(f"{_code(note)}: {_shown(NOTES.get(note, note))}")) for note in packet.notes]
     parts = [_facts(facts, Html(f"evidence packet {_code(packet.query_id)}")), _cost(packet.limits, packet.usage)]
     if packet.path:

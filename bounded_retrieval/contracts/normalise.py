@@ -22,6 +22,10 @@ MAX_DECIMAL_BITS = 4096
 _UNSTORABLE = re.compile(r"[\x00\ud800-\udfff]")
 
 
+DASHES = re.compile("[\u2010-\u2013\u2212]")
+"""Dashes that join, as a hyphen does."""
+
+
 def clean_text(text: str) -> str:
     """Replace NUL and lone surrogates by U+FFFD; every other character is kept."""
     return _UNSTORABLE.sub("�", text)

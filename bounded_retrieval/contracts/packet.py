@@ -34,8 +34,8 @@ class EvidenceItem(BaseModel):
     """One whole unit that has passed the recheck.
 
     Attributes:
-        channels: per channel that returned it, its rank and raw score there.
-        fused_score: what the items are ordered by.
+        channels: per channel that returned it, its rank and raw score there; none for the source of a path's hop.
+        fused_score: what the items are ordered by; 0 for the units of a path, which stand in the path's order.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -50,7 +50,7 @@ class EvidenceItem(BaseModel):
 
 
 class PathStep(BaseModel):
-    """One followed relationship and the unit that is its source."""
+    """One followed relationship, between entity ids, and the id of the unit that is its source."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -66,10 +66,11 @@ class EvidencePacket(BaseModel):
     Attributes:
         items: at most ``limits.max_units`` whole units, best first.
         stop_reason: why the run ended, never more than that.
-        resolution: ``provisional`` when a declared test passed on units that all survived the recheck, else
-            ``unresolved``.
+        resolution: ``provisional`` when a declared test passed, or a declared path was followed, on units that all
+            survived the recheck, else ``unresolved``.
         path: the followed path; only for ``path_followed``.
-        missing_terms: query terms and identifiers that no packed unit holds.
+        missing_terms: query terms and identifiers that no packed unit holds; on the structured route, the relations
+            from the first one that was not followed.
         limits, usage: what the run was allowed and what it spent.
         notes: stable snake_case words on what else a reader should know.
     """

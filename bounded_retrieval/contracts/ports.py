@@ -18,7 +18,12 @@ from bounded_retrieval.contracts.filters import Filter
 
 @runtime_checkable
 class Searcher(Protocol):
-    """Finds units for a query. Optional besides: ``asearch`` (same arguments, awaited)."""
+    """Finds units for a query.
+
+    Optional besides: ``asearch`` (same arguments, awaited); ``pushes_down(filter) -> bool``, which says whether the
+    backend itself applies all of a filter. A searcher that has it is relied on to honour filters; any other one is
+    asked for more rows, so that those of units that the caller may not see can be taken out.
+    """
 
     def search(
         self, query: str, k: int, filter: Filter | None = None

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from bounded_retrieval.contracts.budget import Budget
 from bounded_retrieval.contracts.normalise import clean_text, fingerprint
+from bounded_retrieval.contracts.relationships import Name
+from bounded_retrieval.errors import RequestError
 
 PolicyName = Literal["adaptive", "always_continue", "fixed_lexical", "fixed_dense"]
 
@@ -39,17 +41,74 @@ JUDGEMENT_FIELDS = frozenset(
 )
 """Field names that carry judgements; they are refused by name wherever a request is read."""
 
+IDENTITY_FIELDS = frozenset(
+    {
+        "allowed",
+        "allowed_ids",
+        "eligibility",
+        "filter",
+        "groups",
+        "search_filter",
+        "tenant",
+        "user",
+        "user_id",
+        "view",
+        "view_id",
+        "view_version",
+    }
+)
+"""Field names that say who asks or what may be seen; they are refused by name wherever a request is read."""
+
+_REFUSED = {
+    JUDGEMENT_FIELDS: "labels never reach the decision",
+    IDENTITY_FIELDS: "who may see what is settled by the application's resolver, never by a request",
+}
+
+MAX_PATH_HOPS = 200
+"""Most relations in a path: the hard ceiling of ``max_reads``, since each hop reads its source unit."""
+
 Threshold = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False, strict=True)]
 FirstHopRows = Annotated[int, Field(ge=1, le=200, strict=True)]
 
 
+PATH_SEPARATOR = ">"
+"""Stands between the start and the relations of a path written as text."""
+
+MAX_SHOWN_CHARS = 80
+"""Most characters of a faulty path that its error repeats."""
+
+
 class PathRequest(BaseModel):
-    """A chain of declared relations to follow from a start entity."""
+    """A chain of declared relations to follow from a start entity.
+
+    Attributes:
+        start: name or id of the entity to start from, 1 to 500 characters.
+        relations: names of the relations to follow, in order, 1 to 200 of 1 to 500 characters.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    start: Annotated[str, Field(min_length=1)]
-    relations: Annotated[tuple[str, ...], Field(min_length=1)]
+    start: Name
+    relations: Annotated[tuple[Name, ...], Field(min_length=1, max_length=MAX_PATH_HOPS)]
+
+    @classmethod
+    def parse(cls, text: str) -> PathRequest:
+        """Read ``START > relation > relation``.
+
+        Raises:
+            RequestError: the text is not such a path; names what is wrong with it.
+        """
+        start, *relations = (part.strip() for part in text.split(PATH_SEPARATOR))
+        if not start or not relations or not all(relations):
+            shown = text if len(text) <= MAX_SHOWN_CHARS else f"{text[:MAX_SHOWN_CHARS]}..."
+            raise RequestError(f"path: expected START > relation, and more relations after further > (got {shown!r})")
+        try:
+            return cls(start=start, relations=tuple(relations))
+        except ValidationError as error:
+            raise RequestError.from_validation(error, "path") from None
+
+    def __str__(self) -> str:
+        return f" {PATH_SEPARATOR} ".join((self.start, *self.relations))
 
 
 class RetrievalRequest(BaseModel):
@@ -77,11 +136,12 @@ class RetrievalRequest(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _refuse_labels(cls, data: Any) -> Any:
+    def _refuse_by_name(cls, data: Any) -> Any:
         if isinstance(data, Mapping):
-            named = sorted(JUDGEMENT_FIELDS.intersection(map(str, data)))
-            if named:
-                raise ValueError(f"{', '.join(named)} refused: labels never reach the decision")
+            for fields, reason in _REFUSED.items():
+                named = sorted(fields.intersection(map(str, data)))
+                if named:
+                    raise ValueError(f"{', '.join(named)} refused: {reason}")
         return data
 
     @field_validator("query_id", mode="before")

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from bounded_retrieval.contracts.budget import Budget
 from bounded_retrieval.contracts.candidate import Channel
-from bounded_retrieval.contracts.request import FirstHopRows, PolicyName, Threshold
+from bounded_retrieval.contracts.request import FirstHopRows, PathRequest, PolicyName, Threshold
 
 
 class BoundedContext(BaseModel):
@@ -51,3 +51,4 @@ class RunSettings(BaseModel):
     assessor: str
     fusion: str
     tokenizer: str
+    path: PathRequest | None = None

@@ -39,6 +39,18 @@ class StopReason(StrEnum):
     """Means: no permitted attempt answered.
     Does not mean: no evidence exists."""
 
+    PATH_FOLLOWED = "path_followed"
+    """Means: every hop of the requested path was found among the declared relationships, each with its source.
+    Does not mean: the relationships are true, or the only ones."""
+
+    PATH_UNRESOLVED = "path_unresolved"
+    """Means: no source that could be shown supports the whole path.
+    Does not mean: the relationship does not exist."""
+
+    AMBIGUOUS_REQUEST = "ambiguous_request"
+    """Means: the start name, or a hop, stands for more than one entity; none was chosen.
+    Does not mean: any of them is the wrong one."""
+
     @property
     def meaning(self) -> str:
         """What the value means, in one plain sentence."""
@@ -79,7 +91,19 @@ _MEANINGS: dict[StopReason, tuple[str, str]] = {
         "No permitted attempt answered.",
         "This does not say that no evidence exists.",
     ),
+    StopReason.PATH_FOLLOWED: (
+        "Every hop of the requested path was found among the declared relationships, each with its source.",
+        "This does not say that the relationships are true, or that they are the only ones.",
+    ),
+    StopReason.PATH_UNRESOLVED: (
+        "No source that could be shown supports the whole path.",
+        "This does not say that the relationship does not exist.",
+    ),
+    StopReason.AMBIGUOUS_REQUEST: (
+        "The start name, or a hop, stands for more than one entity; none was chosen.",
+        "This does not say that any of them is the wrong one.",
+    ),
 }
 
-PROVISIONAL = frozenset({StopReason.PROXY_SUFFICIENT})
+PROVISIONAL = frozenset({StopReason.PROXY_SUFFICIENT, StopReason.PATH_FOLLOWED})
 """Stop reasons after which a packet may be ``provisional``; after every other one it is ``unresolved``."""

@@ -13,12 +13,15 @@ from pydantic import BaseModel, ConfigDict, Field
 from bounded_retrieval.contracts.assessment import CoverageAssessment, Observation
 from bounded_retrieval.contracts.budget import Usage
 from bounded_retrieval.contracts.candidate import Channel
+from bounded_retrieval.contracts.eligibility import ViewStamp
+from bounded_retrieval.contracts.packet import PathStep
 from bounded_retrieval.contracts.settings import RunSettings
 from bounded_retrieval.contracts.stop import StopReason
 
-Action = Literal["lexical_search", "dense_search", "recheck_and_pack"]
+Action = Literal["lexical_search", "dense_search", "follow_path", "recheck_and_pack"]
 Outcome = Literal["answered", "failed", "not_started"]
-Interruption = Literal["cancelled", "deadline"]
+Interruption = Literal["cancelled", "deadline", "view_changed"]
+PathOutcome = Literal["followed", "unresolved", "ambiguous", "failed", "not_started"]
 
 
 class _Event(BaseModel):
@@ -74,7 +77,11 @@ class SearchAttempted(_Event):
         new_units: how many units no earlier search had returned.
         cut, duplicates, invalid, unread: rows beyond those asked for, rows repeating a unit of this answer, rows
             that were no candidates, and units that could not be read (no read left, or no text to be had).
-        interruption: set when the clock or the caller ended the run by the time the call came back.
+        interruption: set when the clock or the caller ended the run by the time the call came back, or when the
+            caller's view is no longer the one under which the run began.
+        view: the view in force, where the application gave a resolver.
+        filter_pushed_down: where that view has a filter, whether the searcher applied all of it itself; otherwise
+            what was left of it was enforced on the rows that came back.
         elapsed_ms: running time so far; recorded only when the run has a deadline.
     """
 
@@ -91,6 +98,27 @@ class SearchAttempted(_Event):
     invalid: int = 0
     unread: int = 0
     interruption: Interruption | None = None
+    view: ViewStamp | None = None
+    filter_pushed_down: bool | None = None
+    elapsed_ms: float | None = None
+    usage: Usage
+
+
+class PathAttempted(_Event):
+    """The structured route: which hops were followed, and why it ended.
+
+    Attributes:
+        outcome: ``unresolved`` in every case in which a hop has no source that could be shown.
+        steps: the hops followed, in order; after the recheck only those before the first one whose source it dropped.
+        why_not, interruption, view, elapsed_ms: as in `SearchAttempted`.
+    """
+
+    event: Literal["path_attempted"] = "path_attempted"
+    outcome: PathOutcome
+    why_not: str | None = None
+    steps: tuple[PathStep, ...] = ()
+    interruption: Interruption | None = None
+    view: ViewStamp | None = None
     elapsed_ms: float | None = None
     usage: Usage
 
@@ -117,7 +145,7 @@ class CoverageAssessed(_Event):
 
 
 class EvidencePacked(_Event):
-    """The end of the run: what the recheck left, in which order, and what was packed."""
+    """The end of the run: what the recheck left, in which order, what was packed, and under which view."""
 
     event: Literal["evidence_packed"] = "evidence_packed"
     dropped: int
@@ -128,11 +156,13 @@ class EvidencePacked(_Event):
     stop_reason: StopReason
     missing_terms: tuple[str, ...]
     notes: tuple[str, ...]
+    view: ViewStamp | None = None
     usage: Usage
 
 
 TraceEvent = Annotated[
-    RequestInspected | SearchAttempted | CoverageAssessed | EvidencePacked, Field(discriminator="event")
+    RequestInspected | SearchAttempted | PathAttempted | CoverageAssessed | EvidencePacked,
+    Field(discriminator="event"),
 ]
 
 
@@ -177,3 +207,8 @@ class DecisionTrace(BaseModel):
     def decisions(self) -> tuple[CoverageAssessed, ...]:
         """The decisions in order, one after each search."""
         return tuple(event for event in self.events if isinstance(event, CoverageAssessed))
+
+    @property
+    def path(self) -> PathAttempted | None:
+        """What came of the structured route, where the run took it."""
+        return next((event for event in self.events if isinstance(event, PathAttempted)), None)

@@ -8,8 +8,14 @@ from types import MappingProxyType
 from pydantic import BaseModel
 
 from bounded_retrieval.contracts.budget import Budget, Usage
-from bounded_retrieval.contracts.packet import EvidenceItem
-from bounded_retrieval.contracts.trace import CoverageAssessed, EvidencePacked, RequestInspected, SearchAttempted
+from bounded_retrieval.contracts.packet import EvidenceItem, EvidencePacket, PathStep
+from bounded_retrieval.contracts.trace import (
+    CoverageAssessed,
+    EvidencePacked,
+    PathAttempted,
+    RequestInspected,
+    SearchAttempted,
+)
 
 # Retrieved text must not be able to move the cursor, set colours or write to the clipboard.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -19,13 +25,16 @@ NOTES = MappingProxyType(
         "assessor_failed": "the assessor failed, which counts as not sufficient",
         "channel_failed": "a search failed; its call stays charged",
         "dropped_at_recheck": "something was gone or changed by the time of the recheck and was dropped",
+        "eligibility_failed": "who may see what could not be established, so nothing was shown",
         "invalid_rows": "a search returned rows that were no candidates",
         "metadata_converted": "some metadata had no JSON form and was turned into text",
-        "recheck_failed": "current text could not be read, so what it should have vouched for was dropped",
+        "recheck_failed": "a check could not be made, so what it should have vouched for was dropped",
+        "relationships_failed": "the declared relationships, or their sources, could not be read",
         "rows_cut": "a search returned more rows than asked for; they were cut",
         "text_not_rechecked": "nothing could give the current text, so the text as found was used",
         "unit_too_long": "a unit too long to fit the packet alone was skipped",
         "units_unread": "some units could not be read within the limits",
+        "view_changed": "the run began under another caller's view; what was seen then was discarded",
     }
 )
 """Every note that a packet can carry, and what it says."""
@@ -35,6 +44,7 @@ WHY_NOT = MappingProxyType(
         "already_attempted": "this search has been made",
         "cancelled": "the caller ended the run",
         "deadline": "the running time is used up",
+        "eligibility_failed": "who may see what could not be established",
         "max_calls": "no call is left",
         "max_iterations": "no iteration is left",
         "max_reads": "no read is left",
@@ -43,6 +53,7 @@ WHY_NOT = MappingProxyType(
         "no_lexical_channel": "there is no lexical searcher",
         "policy": "the policy does not include it",
         "recursion_limit": "the caller's recursion limit has no room for it",
+        "view_changed": "the run began under another caller's view",
     }
 )
 """Every reason why an action was not legal, and what it says."""
@@ -60,6 +71,7 @@ COUNTED = MappingProxyType(
 """What is counted against a limit: the field of `Usage`, and its word. The field of `Budget` is ``max_<field>``."""
 
 NOTHING_MISSING = "no query term is missing from the packed units"
+EVERY_HOP_FOLLOWED = "no relation of the path"
 
 
 def printable(text: str) -> str:
@@ -67,9 +79,16 @@ def printable(text: str) -> str:
     return _CONTROL.sub("\ufffd", text.replace("\r\n", "\n"))
 
 
-def describe_missing(missing_terms: tuple[str, ...]) -> str:
-    """The words of the query that no packed unit holds, or that there is none."""
-    return ", ".join(missing_terms) or NOTHING_MISSING
+def describe_missing(packet: EvidencePacket) -> str:
+    """The words of the query that no packed unit holds (or the relations that were not followed), or that none is."""
+    if packet.missing_terms:
+        return ", ".join(packet.missing_terms)
+    return EVERY_HOP_FOLLOWED if packet.path else NOTHING_MISSING
+
+
+def describe_step(step: PathStep) -> str:
+    """One followed hop and its source."""
+    return f"{step.subject} -- {step.relation} --> {step.object} (source: {step.source_unit})"
 
 
 def describe_cost(limits: Budget, usage: Usage) -> str:
@@ -95,6 +114,8 @@ def describe_event(event: BaseModel) -> str:
         return _describe_request(event)
     if isinstance(event, SearchAttempted):
         return _describe_search(event)
+    if isinstance(event, PathAttempted):
+        return _describe_path(event)
     if isinstance(event, CoverageAssessed):
         return _describe_decision(event)
     if isinstance(event, EvidencePacked):
@@ -107,7 +128,14 @@ def describe_choice(event: CoverageAssessed) -> str:
     return f"stop: {event.stop_reason.value}" if event.stop_reason else f"go on: {event.action}"
 
 
+def _describe_path(event: PathAttempted) -> str:
+    why_not = f": {event.why_not}" if event.why_not else ""
+    return "; ".join([f"path: {event.outcome}{why_not}", *map(describe_step, event.steps)])
+
+
 def _describe_request(event: RequestInspected) -> str:
+    if event.path is not None:
+        return f"path: {event.path}; next: {event.next_action}"
     identifiers = f"; identifiers: {', '.join(event.identifiers)}" if event.identifiers else ""
     return (
         f"policy {event.policy}, threshold {event.threshold:g}, {event.assessor}, {event.fusion}; "

@@ -13,7 +13,9 @@ from typing_extensions import TypedDict
 
 from bounded_retrieval.contracts.budget import DEFAULT_FIRST_HOP_ROWS, Budget
 from bounded_retrieval.contracts.candidate import Channel
+from bounded_retrieval.contracts.eligibility import ELIGIBILITY_TIMEOUT_MS, Resolver
 from bounded_retrieval.contracts.ports import Assessor, DiagnosticSink, Searcher, Tokenizer, UnitSource
+from bounded_retrieval.contracts.relationships import RelationshipSource
 from bounded_retrieval.contracts.request import PolicyName, Threshold
 from bounded_retrieval.contracts.settings import BoundedContext
 from bounded_retrieval.errors import ConfigurationError, RequestError
@@ -22,10 +24,12 @@ from bounded_retrieval.graph.routing import route_after_assess, route_after_insp
 from bounded_retrieval.graph.state import BoundedInput, BoundedOutput, BoundedState
 from bounded_retrieval.nodes.assess_coverage import assess_coverage
 from bounded_retrieval.nodes.dense_search import dense_search
+from bounded_retrieval.nodes.follow_path import follow_path
 from bounded_retrieval.nodes.inspect_request import inspect_request
 from bounded_retrieval.nodes.lexical_search import lexical_search
 from bounded_retrieval.nodes.recheck_and_pack import recheck_and_pack
 from bounded_retrieval.nodes.running import Node, can_fetch
+from bounded_retrieval.nodes.time_limits import TimeLimit
 from bounded_retrieval.policies.coverage import TermCoverage
 from bounded_retrieval.policies.fusion import Fusion, ReciprocalRankFusion
 from bounded_retrieval.policies.settings import NEEDED_CHANNEL, BuilderDefaults
@@ -34,6 +38,9 @@ from bounded_retrieval.retrievers.langchain import as_searcher
 
 BoundedGraph = StateGraph[BoundedState, Any, BoundedInput, Any]
 Router = Callable[[BoundedState], str]
+
+MAX_TIMEOUT_MS = 60_000
+"""Longest ``eligibility_timeout_ms``."""
 
 OUTPUT_KEYS = tuple(BoundedOutput.__annotations__)
 
@@ -51,6 +58,9 @@ def create_bounded_retrieval(  # noqa: PLR0913 - one keyword for each part a cal
     budget: Budget | None = None,
     first_hop_rows: int = DEFAULT_FIRST_HOP_ROWS,
     id_key: str | None = None,
+    eligibility: Resolver | None = None,
+    eligibility_timeout_ms: int = ELIGIBILITY_TIMEOUT_MS,
+    relationships: RelationshipSource | None = None,
     diagnostics: DiagnosticSink | None = None,
     cancelled: Cancelled | None = None,
     context_schema: type[Any] = BoundedContext,
@@ -71,6 +81,11 @@ def create_bounded_retrieval(  # noqa: PLR0913 - one keyword for each part a cal
         budget: limits of a run, and the ceiling for requests and contexts.
         first_hop_rows: rows the lexical call asks for; the dense call asks for the rest of ``max_rows``.
         id_key: metadata field that adapted LangChain objects' documents are identified by.
+        eligibility: called with the LangGraph runtime, gives the caller's `EligibilityView`; may be async. None means
+            that every unit is public.
+        eligibility_timeout_ms: how long the resolver, and a view's ``allowed``, may take: 1 to 60,000. After that they
+            have denied.
+        relationships: what requests with a ``path`` follow; a `RelationshipStore`, for example.
         diagnostics: receives protected records (raw errors, ids dropped at the recheck); nothing else does.
         cancelled: polled with the LangGraph runtime before and after each call; true ends the run in a packet.
         context_schema: schema of the runtime context; our settings are read from it where present.
@@ -85,6 +100,8 @@ def create_bounded_retrieval(  # noqa: PLR0913 - one keyword for each part a cal
     asked = _check(policy=policy, threshold=threshold, budget=budget, first_hop_rows=first_hop_rows)
     searchers = _adapt({"lexical": lexical, "dense": dense}, id_key)
     _check_parts(units, assessor, fusion, cancelled=cancelled, diagnostics=diagnostics, clock=clock)
+    _check_eligibility(eligibility)
+    _check_relationships(relationships, [units, *searchers.values()])
     tokenizer, tokenizer_name = _tokenizer_of(searchers["lexical"])
     parts = Parts(
         **searchers,
@@ -97,6 +114,9 @@ def create_bounded_retrieval(  # noqa: PLR0913 - one keyword for each part a cal
         cancelled=cancelled,
         diagnostics=diagnostics,
         clock=clock,
+        eligibility=eligibility,
+        eligibility_limit=_time_limit(eligibility_timeout_ms),
+        relationships=relationships,
     )
     return _wire(parts, context_schema, output_keys)
 
@@ -112,16 +132,19 @@ def _wire(parts: Parts, context_schema: type[Any], output_keys: Sequence[str] | 
     builder.add_node("lexical_search", Node(lexical_search, parts))
     builder.add_node("assess_coverage", Node(assess_coverage, parts))
     builder.add_node("dense_search", Node(dense_search, parts))
+    builder.add_node("follow_path", Node(follow_path, parts))
     builder.add_node("recheck_and_pack", Node(recheck_and_pack, parts))
     builder.add_edge(START, "inspect_request")
     builder.add_conditional_edges(
-        "inspect_request", *_labelled(route_after_inspect, lexical_search="text", dense_search="fixed_dense")
+        "inspect_request",
+        *_labelled(route_after_inspect, lexical_search="text", dense_search="fixed_dense", follow_path="structured"),
     )
     builder.add_edge("lexical_search", "assess_coverage")
     builder.add_edge("dense_search", "assess_coverage")
     builder.add_conditional_edges(
         "assess_coverage", *_labelled(route_after_assess, dense_search="continue", recheck_and_pack="stop")
     )
+    builder.add_edge("follow_path", "recheck_and_pack")
     builder.add_edge("recheck_and_pack", END)
     return builder
 
@@ -184,6 +207,30 @@ def _check_parts(units: object, assessor: object, fusion: object, **functions: o
         raise ConfigurationError(f"units: expected an object with fetch(unit_ids) (got {type(units).__name__})")
     if not hasattr(assessor, "assess") and not hasattr(assessor, "aassess"):
         raise ConfigurationError(f"assessor: expected an object with assess(given) (got {type(assessor).__name__})")
+
+
+def _check_eligibility(eligibility: object) -> None:
+    if eligibility is not None and (not callable(eligibility) or isinstance(eligibility, type)):
+        kind = eligibility.__name__ if isinstance(eligibility, type) else type(eligibility).__name__
+        raise ConfigurationError(
+            f"eligibility: expected a resolver, which takes the runtime and returns a view (got {kind})"
+        )
+
+
+def _time_limit(milliseconds: Any) -> TimeLimit:
+    if not isinstance(milliseconds, (int, float)) or not 1 <= milliseconds <= MAX_TIMEOUT_MS:
+        raise ConfigurationError(f"eligibility_timeout_ms: 1 to {MAX_TIMEOUT_MS} (got {milliseconds!r})")
+    return TimeLimit(milliseconds / 1000)
+
+
+def _check_relationships(relationships: object, sources: Sequence[object]) -> None:
+    if relationships is None:
+        return
+    if isinstance(relationships, type) or not isinstance(relationships, RelationshipSource):
+        kind = relationships.__name__ if isinstance(relationships, type) else type(relationships).__name__
+        raise ConfigurationError(f"relationships: expected a RelationshipStore or the like (got {kind})")
+    if not any(can_fetch(source) for source in sources):
+        raise ConfigurationError("relationships: give units= too; nothing else here can read the sources of a path")
 
 
 def _tokenizer_of(lexical: Searcher | None) -> tuple[Tokenizer, str]:

@@ -10,9 +10,10 @@ from bounded_retrieval.graph.state import BoundedState, has_room_to_continue
 from bounded_retrieval.policies.stopping import refuse_search
 
 
-def route_after_inspect(state: BoundedState) -> Literal["lexical_search", "dense_search"]:
-    """The text route begins lexically, except under ``fixed_dense``."""
-    return "dense_search" if state["decision"]["action"] == "dense_search" else "lexical_search"
+def route_after_inspect(state: BoundedState) -> Literal["lexical_search", "dense_search", "follow_path"]:
+    """A path takes the structured route; the text route begins lexically, except under ``fixed_dense``."""
+    action: Literal["lexical_search", "dense_search", "follow_path"] = state["decision"]["action"]
+    return action
 
 
 def route_after_assess(state: BoundedState) -> Literal["dense_search", "recheck_and_pack"]:

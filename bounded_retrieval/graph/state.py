@@ -24,7 +24,7 @@ Query = Annotated[
 ]
 Request = Annotated[
     Json,
-    Field(description="Optional RetrievalRequest fields: policy, threshold, budget, first_hop_rows, query_id."),
+    Field(description="Optional RetrievalRequest fields: policy, threshold, budget, first_hop_rows, query_id, path."),
     EphemeralValue(dict),
 ]
 
@@ -50,7 +50,8 @@ class BoundedState(TypedDict, total=False):
 
     ``settings``, ``usage``, ``units``, ``candidates`` and ``events`` are dumps of the contracts' models of those
     names; ``sources`` says which channel first returned a unit; ``decision`` holds the latest decision's ``action``
-    and ``stop_reason``; ``elapsed_ms`` is the running time of the nodes so far.
+    and ``stop_reason``; ``view`` the id and version of the view under which something was seen; ``elapsed_ms`` is the
+    running time of the nodes so far. What was seen is gone from the state once the packet is made.
     """
 
     query: Query
@@ -63,6 +64,7 @@ class BoundedState(TypedDict, total=False):
     events: list[Json]
     decision: Json
     notes: list[str]
+    view: Json
     elapsed_ms: float
     packet: Json
     documents: list[Document]

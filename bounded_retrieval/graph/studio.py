@@ -31,6 +31,7 @@ from bounded_retrieval.errors import StoreError
 from bounded_retrieval.graph.bounded import BoundedGraph, create_bounded_retrieval
 from bounded_retrieval.ingest import read_documents
 from bounded_retrieval.policies.coverage import TermCoverage
+from bounded_retrieval.retrievers.relationships import RelationshipStore
 from bounded_retrieval.retrievers.store import Index, build_index, open_index
 
 INDEX_VARIABLE = "BOUNDED_RETRIEVAL_INDEX"
@@ -39,7 +40,8 @@ INDEX_VARIABLE = "BOUNDED_RETRIEVAL_INDEX"
 SHIPPED_INDEXES = Path("build") / "studio-index"
 """Where the shipped collection's index is kept, below the directory that the server was started in."""
 
-_CORPUS = Path(__file__).parents[1] / "data" / "device_support" / "corpus.jsonl"
+_SHIPPED = Path(__file__).parents[1] / "data" / "device_support"
+_CORPUS, _RELATIONSHIPS = _SHIPPED / "corpus.jsonl", _SHIPPED / "relationships.jsonl"
 _LOG = logging.getLogger("bounded_retrieval.studio")
 
 
@@ -128,13 +130,23 @@ def create_studio_graph(directory: str | None) -> BoundedGraph:
     Raises:
         StoreError: the directory cannot be used. It is opened at once, so that a wrong one ends the server's start.
     """
+    relationships: RelationshipStore | None
     if directory:
         index = open_index(directory)
         lexical, dense = LazyChannel(lambda: index, "lexical"), LazyChannel(lambda: index, "dense")
+        relationships = index.relationships
     else:
         shipped = once(lambda: open_shipped(SHIPPED_INDEXES))
         lexical, dense = LazyChannel(shipped, "lexical"), LazyChannel(shipped, "dense")
-    return create_bounded_retrieval(lexical, dense, units=lexical, context_schema=StudioContext, diagnostics=_log_error)
+        relationships = RelationshipStore.from_jsonl(_RELATIONSHIPS)
+    return create_bounded_retrieval(
+        lexical,
+        dense,
+        units=lexical,
+        relationships=relationships,
+        context_schema=StudioContext,
+        diagnostics=_log_error,
+    )
 
 
 def _log_error(record: dict[str, Any]) -> None:

@@ -23,6 +23,10 @@ SkipReporter = Callable[[Path, str], None]
 
 READABLE_SUFFIXES = (".jsonl", ".md", ".markdown", ".txt", ".html", ".htm", ".pdf")
 
+RELATIONSHIPS = "relationships.jsonl"
+"""A file of this name holds declared relationships and is never read as documents."""
+
+_NOT_DOCUMENTS = "holds declared relationships, not documents"
 _CORPUS = "corpus.jsonl"
 _BEIR_FILES = frozenset({_CORPUS, "queries.jsonl"})
 
@@ -40,7 +44,8 @@ def find_files(paths: Iterable[Path | str], on_skip: SkipReporter) -> list[Sourc
     """List the files of the given paths, those of a folder sorted by their relative path.
 
     In a folder that holds a BEIR collection (``corpus.jsonl`` and ``queries.jsonl``) the corpus is the only JSON
-    Lines file that is read: the others hold requests and their answers.
+    Lines file that is read: the others hold requests and their answers. A file named ``relationships.jsonl`` is never
+    read, here or elsewhere; see `find_relationships`.
 
     Hidden files and folders and index directories are passed over. Symbolic links inside a folder are not followed: a
     target inside the folder is read in its own place, and one outside was not asked for. A file reached twice is
@@ -63,6 +68,23 @@ def find_files(paths: Iterable[Path | str], on_skip: SkipReporter) -> list[Sourc
             if file.source in found:
                 raise SourceError(f"{file.path}: same source {file.source!r} as {found[file.source].path}")
             found[file.source] = places[place] = file
+    return list(found.values())
+
+
+def find_relationships(paths: Iterable[Path | str]) -> list[Path]:
+    """List the files named ``relationships.jsonl`` in the given folders and all below them, each once.
+
+    Hidden files and folders, index directories and symbolic links are passed over, as in `find_files`.
+
+    Raises:
+        SourceError: a path does not exist, or a folder cannot be read.
+    """
+    found: dict[Path, Path] = {}
+    for root in filter(Path.is_dir, _distinct_roots(paths)):
+        for here, names in _walk(root):
+            path = here / RELATIONSHIPS
+            if RELATIONSHIPS in names and not path.is_symlink() and path.is_file():
+                found.setdefault(path.resolve(), path)
     return list(found.values())
 
 
@@ -108,23 +130,29 @@ def _check_given_file(path: Path) -> None:
         raise SourceError(f"{path}: {kind} (readable: {' '.join(READABLE_SUFFIXES)})")
     if not path.is_file():
         raise SourceError(f"{path}: not a regular file")
+    if path.name == RELATIONSHIPS:
+        raise SourceError(f"{path}: {_NOT_DOCUMENTS}")
 
 
 def _readable_files(root: Path, on_skip: SkipReporter) -> Iterator[PurePosixPath]:
+    for here, names in _walk(root):
+        for name in names:
+            path = here / name
+            if reason := _why_not_readable(path, in_collection=_BEIR_FILES.issubset(names)):
+                on_skip(path, reason)
+            else:
+                yield PurePosixPath(path.relative_to(root).as_posix())
+
+
+def _walk(root: Path) -> Iterator[tuple[Path, list[str]]]:
+    """Each folder to be read and the names of what it holds, linked folders among them, in order."""
     for folder, folders, names in os.walk(root, onerror=_raise_unreadable):
         here = Path(folder)
         links = [name for name in folders if (here / name).is_symlink()]
         folders[:] = sorted(
             name for name in folders if not name.startswith(".") and name not in links and not _is_index(here / name)
         )
-        for name in sorted([*names, *links]):
-            path = here / name
-            if name.startswith("."):
-                continue
-            if reason := _why_not_readable(path, in_collection=_BEIR_FILES.issubset(names)):
-                on_skip(path, reason)
-            else:
-                yield PurePosixPath(path.relative_to(root).as_posix())
+        yield here, sorted(name for name in [*names, *links] if not name.startswith("."))
 
 
 def _why_not_readable(path: Path, *, in_collection: bool) -> str | None:
@@ -134,6 +162,8 @@ def _why_not_readable(path: Path, *, in_collection: bool) -> str | None:
         return f"unknown suffix {path.suffix!r}" if path.suffix else "no suffix"
     if not stat.S_ISREG(path.lstat().st_mode):
         return "not a regular file"
+    if path.name == RELATIONSHIPS:
+        return _NOT_DOCUMENTS
     if in_collection and path.suffix.lower() == ".jsonl" and path.name != _CORPUS:
         return f"not the corpus of this collection (only {_CORPUS} is)"
     return None

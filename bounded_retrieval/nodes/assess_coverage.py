@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any
+from typing import Any, cast
 
 from langgraph.runtime import Runtime
 from pydantic import TypeAdapter
@@ -16,7 +16,8 @@ from bounded_retrieval.contracts.trace import CoverageAssessed, SearchAttempted,
 from bounded_retrieval.graph.context import Parts
 from bounded_retrieval.graph.state import BoundedState, has_room_to_continue
 from bounded_retrieval.nodes.clock import Stopwatch
-from bounded_retrieval.nodes.running import Body, Call, method_call
+from bounded_retrieval.nodes.eligibility import forget, open_access
+from bounded_retrieval.nodes.running import Body, Call, method_call, settings_of
 from bounded_retrieval.policies.coverage import observe
 from bounded_retrieval.policies.stopping import decide
 
@@ -26,7 +27,10 @@ EVENTS: TypeAdapter[tuple[TraceEvent, ...]] = TypeAdapter(tuple[TraceEvent, ...]
 def assess_coverage(state: BoundedState, runtime: Runtime[Any], parts: Parts) -> Body:
     """Observe the units read so far, let the assessor infer, and record the decision with every action's legality."""
     watch = Stopwatch(state, parts)
-    settings = RunSettings.model_validate(state["settings"])
+    settings = settings_of(state, parts)
+    access = yield from open_access(state, runtime, parts, settings)
+    forgotten = forget(state, access.note) if access.note else {}
+    state = cast("BoundedState", state | forgotten)
     usage = Usage.model_validate(state["usage"])
     searches = [event for event in EVENTS.validate_python(state["events"]) if isinstance(event, SearchAttempted)]
     if searches[-1].outcome != "not_started":
@@ -47,7 +51,7 @@ def assess_coverage(state: BoundedState, runtime: Runtime[Any], parts: Parts) ->
     ).model_dump(mode="json")
     runtime.stream_writer(event)
     failed = [] if assessment is not None else ["assessor_failed"]
-    return {
+    return forgotten | {
         "events": [*state["events"], event],
         "usage": usage.model_dump(),
         "decision": {"action": decision.action, "stop_reason": decision.stop_reason and decision.stop_reason.value},

@@ -15,6 +15,7 @@ from bounded_retrieval.graph.state import BoundedState, Update
 from bounded_retrieval.nodes.clock import Stopwatch
 from bounded_retrieval.nodes.running import Body
 from bounded_retrieval.policies.coverage import retain_terms
+from bounded_retrieval.policies.paths import check_hops
 from bounded_retrieval.policies.settings import read_context, read_request, resolve
 from bounded_retrieval.policies.stopping import STEPS_OF_ONE_SEARCH
 
@@ -23,27 +24,32 @@ def inspect_request(state: BoundedState, runtime: Runtime[Any], parts: Parts) ->
     """Resolve the settings once (request, then context, then builder) and reset every private channel.
 
     Raises:
-        RequestError: the request or the context is not valid, or the recursion limit leaves no room for one search.
+        RequestError: the request or the context is not valid, a path is longer than the reads allowed, or the recursion
+            limit leaves no room for one search.
     """
     watch = Stopwatch({}, parts)
     settings = _settle(state, runtime.context, parts)
     _check_steps(state)
-    first: Literal["lexical_search", "dense_search"] = (
-        "dense_search" if settings.policy == "fixed_dense" else "lexical_search"
-    )
+    first = _first_action(settings)
     event = RequestInspected(**dict(settings), next_action=first).model_dump(mode="json")
     runtime.stream_writer(event)
     return _reset(settings) | {"events": [event], "decision": {"action": first}, "elapsed_ms": watch.elapsed_ms()}
     yield  # a body is a generator even where it makes no outside call
 
 
+def _first_action(settings: RunSettings) -> Literal["lexical_search", "dense_search", "follow_path"]:
+    if settings.path is not None:
+        return "follow_path"
+    return "dense_search" if settings.policy == "fixed_dense" else "lexical_search"
+
+
 def _settle(state: BoundedState, context: Any, parts: Parts) -> RunSettings:
     request = read_request(state.get("query"), state.get("request"))
-    if request.path is not None:
+    if request.path is not None and parts.relationships is None:
         raise RequestError("path: the graph was built without relationships (see relationships=)")
     resolved = resolve(request, read_context(context), parts.defaults)
     query_terms = retain_terms(request.query, parts.tokenizer)
-    return RunSettings(
+    settings = RunSettings(
         query=request.query,
         query_id=request.query_id,
         policy=resolved.policy,
@@ -56,7 +62,10 @@ def _settle(state: BoundedState, context: Any, parts: Parts) -> RunSettings:
         assessor=parts.assessor.name,
         fusion=parts.fusion.name,
         tokenizer=parts.tokenizer_name,
+        path=request.path,
     )
+    check_hops(settings)
+    return settings
 
 
 def _check_steps(state: BoundedState) -> None:
@@ -74,6 +83,7 @@ def _reset(settings: RunSettings) -> Update:
         "sources": {},
         "candidates": [],
         "notes": [],
+        "view": {},
         "packet": {},
         "documents": [],
         "stop_reason": "",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Generator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from langchain_core.documents import Document
 from langgraph.runtime import Runtime
@@ -11,44 +12,44 @@ from langgraph.runtime import Runtime
 from bounded_retrieval.contracts.assessment import Observation
 from bounded_retrieval.contracts.budget import Usage
 from bounded_retrieval.contracts.candidate import Candidate, Unit
-from bounded_retrieval.contracts.normalise import fingerprint
+from bounded_retrieval.contracts.normalise import clean_text
+from bounded_retrieval.contracts.packet import EvidencePacket
 from bounded_retrieval.contracts.ports import Searcher
 from bounded_retrieval.contracts.settings import RunSettings
 from bounded_retrieval.contracts.stop import StopReason
-from bounded_retrieval.contracts.trace import CoverageAssessed, DecisionTrace, SearchAttempted, TraceEvent
+from bounded_retrieval.contracts.trace import (
+    CoverageAssessed,
+    DecisionTrace,
+    EvidencePacked,
+    PathAttempted,
+    SearchAttempted,
+    TraceEvent,
+)
 from bounded_retrieval.graph.context import Parts
 from bounded_retrieval.graph.state import BoundedState
 from bounded_retrieval.nodes.assess_coverage import EVENTS
-from bounded_retrieval.nodes.running import Body, Call, can_fetch, method_call
+from bounded_retrieval.nodes.eligibility import Access, eligible_ids, forget, open_access
+from bounded_retrieval.nodes.running import Body, Call, can_fetch, method_call, settings_of
 from bounded_retrieval.policies.assembly import Found, Recheck, assemble, notes_of, redact
+from bounded_retrieval.policies.paths import assemble_path
+from bounded_retrieval.policies.stopping import INTERRUPTED
 
 
 def recheck_and_pack(state: BoundedState, runtime: Runtime[Any], parts: Parts) -> Body:
-    """End the run in a packet. A unit that is gone or whose text changed since it was seen is dropped.
+    """End the run in a packet. A unit that is gone, changed or no longer to be seen by the caller is dropped.
 
-    A recheck that cannot be made (the source raises or answers with something else) drops what it should have
-    vouched for. Without any source the text in state is used, and the packet says so.
+    A check that cannot be made (the source or the view raises, hangs or answers with something else) drops what it
+    should have vouched for. Without any source the text in state is used, and the packet says so. What was seen under
+    another view is discarded first.
     """
-    settings = RunSettings.model_validate(state["settings"])
+    settings = settings_of(state, parts)
+    access = yield from open_access(state, runtime, parts, settings)
+    if access.note:
+        state = cast("BoundedState", state | forget(state, access.note))
     units = {unit_id: Unit.model_validate(unit) for unit_id, unit in state["units"].items()}
+    recheck = yield from _recheck(units, state["sources"], access, settings, parts)
     events = EVENTS.validate_python(state["events"])
-    recheck = yield from _recheck(units, state["sources"], settings, parts)
-    searches = [event for event in events if isinstance(event, SearchAttempted)]
-    found = Found(
-        units=units,
-        candidates=[Candidate.model_validate(candidate) for candidate in state["candidates"]],
-        observations=_latest_observations(events),
-    )
-    packet, packed = assemble(
-        settings,
-        found,
-        Usage.model_validate(state["usage"]),
-        # The edge packs without a stop reason only when the budget left no room for the search decided on.
-        StopReason(state["decision"].get("stop_reason") or StopReason.RESOURCE_BUDGET_EXHAUSTED),
-        recheck=recheck,
-        fusion=parts.fusion,
-        notes=(*notes_of(searches, units), *state["notes"]),
-    )
+    packet, packed = _assemble(state, units, events, recheck, parts)
     runtime.stream_writer(packed.model_dump(mode="json"))
     trace = DecisionTrace(events=(*redact(events, recheck.dropped), packed))
     return {
@@ -56,13 +57,64 @@ def recheck_and_pack(state: BoundedState, runtime: Runtime[Any], parts: Parts) -
         "documents": packet.to_documents(),
         "stop_reason": packet.stop_reason.value,
         "trace": trace.model_dump(mode="json"),
+        # Units that were dropped should not stay in the thread's latest state.
+        "units": {},
+        "sources": {},
+        "candidates": [],
+        "events": [],
     }
 
 
+def _assemble(
+    state: BoundedState, units: Mapping[str, Unit], events: Sequence[TraceEvent], recheck: Recheck, parts: Parts
+) -> tuple[EvidencePacket, EvidencePacked]:
+    settings = settings_of(state, parts)
+    usage = Usage.model_validate(state["usage"])
+    searches = [event for event in events if isinstance(event, SearchAttempted)]
+    notes = (*notes_of(searches, units), *state["notes"])
+    attempt = next((event for event in events if isinstance(event, PathAttempted)), None)
+    if attempt is not None:
+        return assemble_path(settings, attempt, units, usage, recheck=recheck, notes=notes)
+    found = Found(
+        units=units,
+        candidates=[Candidate.model_validate(candidate) for candidate in state["candidates"]],
+        observations=_latest_observations(events),
+    )
+    # The edge packs without a stop reason only when the budget left no room for the search decided on.
+    decided = state["decision"].get("stop_reason") or StopReason.RESOURCE_BUDGET_EXHAUSTED
+    stop_reason = INTERRUPTED["view_changed"] if _was_forgotten(searches) else StopReason(decided)
+    return assemble(settings, found, usage, stop_reason, recheck=recheck, fusion=parts.fusion, notes=notes)
+
+
+def _was_forgotten(searches: Sequence[SearchAttempted]) -> bool:
+    return bool(searches) and searches[-1].interruption == "view_changed"
+
+
 def _recheck(
-    units: Mapping[str, Unit], sources: Mapping[str, str], settings: RunSettings, parts: Parts
+    units: Mapping[str, Unit], sources: Mapping[str, str], access: Access, settings: RunSettings, parts: Parts
 ) -> Generator[Call, Any, Recheck]:
-    dropped: set[str] = set()
+    reasons, current, notes = yield from _read_again(units, sources, settings, parts)
+    allowed = yield from eligible_ids(access, list(units), current, parts, settings)
+    if allowed is None:
+        notes.append("recheck_failed")
+    reasons = {unit_id: "denied" for unit_id in units if unit_id not in (allowed or ())} | reasons
+    stamp = {} if access.stamp is None else access.stamp.model_dump()
+    if reasons:
+        notes.append("dropped_at_recheck")
+        record = {"event": "dropped_at_recheck", "query_id": settings.query_id, "unit_ids": sorted(reasons)}
+        parts.report({**record, "reasons": reasons, **stamp})
+    if parts.is_guarded:
+        record = {"event": "rechecked", "query_id": settings.query_id, "checked_at": _now(), **stamp}
+        parts.report({**record, "kept": sorted(units.keys() - reasons.keys())})
+    return Recheck(dropped=frozenset(reasons), notes=tuple(dict.fromkeys(notes)), view=access.stamp)
+
+
+def _read_again(
+    units: Mapping[str, Unit], sources: Mapping[str, str], settings: RunSettings, parts: Parts
+) -> Generator[Call, Any, tuple[dict[str, str], dict[str, Any], list[str]]]:
+    """Read the units' current documents: why some must be dropped, the documents, and notes about the reading."""
+    reasons: dict[str, str] = {}
+    found: dict[str, Any] = {}
     notes: list[str] = []
     for source, unit_ids in _vouchers(units, sources, parts):
         if source is None:
@@ -71,11 +123,19 @@ def _recheck(
         current = yield from _current(source, unit_ids, settings, parts)
         if current is None:
             notes.append("recheck_failed")
-        dropped.update(unit_id for unit_id in unit_ids if not _is_unchanged(units[unit_id], current or {}))
-    if dropped:
-        notes.append("dropped_at_recheck")
-        parts.report({"event": "dropped_at_recheck", "query_id": settings.query_id, "unit_ids": sorted(dropped)})
-    return Recheck(dropped=frozenset(dropped), notes=tuple(dict.fromkeys(notes)))
+        for unit_id in unit_ids:
+            document = (current or {}).get(unit_id)
+            if document is None:
+                reasons[unit_id] = "unread" if current is None else "gone"
+            elif not _is_unchanged(units[unit_id], document):
+                reasons[unit_id] = "changed"
+            else:
+                found[unit_id] = document
+    return reasons, found, notes
+
+
+def _now() -> str:
+    return dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
 
 
 def _vouchers(
@@ -104,16 +164,16 @@ def _current(
     source: object, unit_ids: Sequence[str], settings: RunSettings, parts: Parts
 ) -> Generator[Call, Any, Mapping[str, Any] | None]:
     try:
-        answer = yield method_call(source, "fetch", unit_ids)
+        answer = yield method_call(source, "fetch", unit_ids, detached=parts.is_guarded)
     except Exception as error:  # noqa: BLE001 - a check that cannot be made is a check not passed
         parts.report({"event": "recheck_failed", "query_id": settings.query_id, "error": error})
         return None
     return answer if isinstance(answer, Mapping) else None
 
 
-def _is_unchanged(seen: Unit, current: Mapping[str, Any]) -> bool:
-    document = current.get(seen.unit_id)
-    return isinstance(document, Document) and fingerprint(document.page_content) == seen.fingerprint
+def _is_unchanged(seen: Unit, document: Any) -> bool:
+    # The text itself is compared, not the fingerprint that state holds: whoever can write state could write that.
+    return isinstance(document, Document) and clean_text(document.page_content) == seen.text
 
 
 def _latest_observations(events: Sequence[TraceEvent]) -> tuple[Observation, ...]:

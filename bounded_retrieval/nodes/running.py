@@ -10,16 +10,22 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from langchain_core.runnables import Runnable, RunnableConfig
 from langgraph.errors import GraphBubbleUp
 from langgraph.runtime import Runtime, get_runtime
 
+from bounded_retrieval.contracts.settings import RunSettings
 from bounded_retrieval.errors import AsyncOnlyError
 from bounded_retrieval.graph.context import Parts
 from bounded_retrieval.graph.state import BoundedState, Update
+from bounded_retrieval.nodes.detached import untraced
+from bounded_retrieval.nodes.time_limits import TimeLimit
+from bounded_retrieval.policies.settings import clamp
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,12 +37,16 @@ class Call:
         run: the synchronous call, or none; it may turn out to return an awaitable.
         arun: the asynchronous call, or none.
         is_pure: it does no I/O, so that it may run on the event loop.
+        limit: how long it may take; a pure call needs none.
+        detached: it runs without the callbacks and tracers of the run, so that what it finds is emitted to nobody.
     """
 
     name: str
     run: Callable[[], Any] | None
     arun: Callable[[], Any] | None = None
     is_pure: bool = False
+    limit: TimeLimit | None = None
+    detached: bool = False
 
 
 Body = Generator[Call, Any, Update]
@@ -60,8 +70,11 @@ class Node(Runnable[BoundedState, Update]):
         return await adrive(self._function(input, get_runtime(), self._parts))
 
 
-def method_call(target: object, method: str, *args: Any, is_pure: bool = False) -> Call:
-    """Describe calling ``target.method(*args)``, or ``target.amethod(*args)`` where it exists."""
+def method_call(target: object, method: str, *args: Any, **options: Any) -> Call:
+    """Describe calling ``target.method(*args)``, or ``target.amethod(*args)`` where it exists.
+
+    ``options`` are the last three attributes of `Call`.
+    """
     run = getattr(target, method, None)
     arun = getattr(target, f"a{method}", None)
     if run is not None and inspect.iscoroutinefunction(run):
@@ -70,8 +83,20 @@ def method_call(target: object, method: str, *args: Any, is_pure: bool = False) 
         name=f"{type(target).__name__}.{method}",
         run=None if run is None else lambda: run(*args),
         arun=None if arun is None else lambda: arun(*args),
-        is_pure=is_pure,
+        **options,
     )
+
+
+def function_call(function: Callable[..., Any], name: str, *args: Any, **options: Any) -> Call:
+    """Describe calling ``function(*args)``, which may be asynchronous; ``options`` as for `method_call`."""
+    is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+    call = partial(function, *args)
+    return Call(name=name, run=None if is_async else call, arun=call if is_async else None, **options)
+
+
+def settings_of(state: BoundedState, parts: Parts) -> RunSettings:
+    """The run's settings, never above the builder's limits."""
+    return clamp(RunSettings.model_validate(state["settings"]), parts.defaults)
 
 
 def can_fetch(source: object) -> bool:
@@ -89,7 +114,8 @@ def drive(body: Body) -> Update:
         call = next(body)
         while True:
             try:
-                answer = _run(call)
+                with _surroundings(call):
+                    answer = _run(call)
             except (GraphBubbleUp, AsyncOnlyError):
                 raise
             except Exception as error:  # noqa: BLE001 - the node decides what a failed call means
@@ -108,7 +134,8 @@ async def adrive(body: Body) -> Update:
         call = next(body)
         while True:
             try:
-                answer = await _arun(call)
+                with _surroundings(call):
+                    answer = await _arun(call)
             except GraphBubbleUp:
                 raise
             except Exception as error:  # noqa: BLE001 - the node decides what a failed call means
@@ -121,10 +148,15 @@ async def adrive(body: Body) -> Update:
         body.close()
 
 
+def _surroundings(call: Call) -> AbstractContextManager[None]:
+    return untraced() if call.detached else nullcontext()
+
+
 def _run(call: Call) -> Any:
     if call.run is None:
         raise AsyncOnlyError(f"{call.name}: only works asynchronously; use ainvoke, or give it a synchronous method")
-    answer = call.run()
+    limit = None if call.is_pure else call.limit
+    answer = call.run() if limit is None else limit.run(_without_stop_iteration(call.run))
     if inspect.isawaitable(answer):
         if inspect.iscoroutine(answer):
             answer.close()
@@ -134,16 +166,30 @@ def _run(call: Call) -> Any:
 
 async def _arun(call: Call) -> Any:
     if call.arun is not None:
-        return await call.arun()
-    if call.run is None:
+        answer = call.arun()
+    elif call.run is None:
         raise AsyncOnlyError(f"{call.name}: has neither a synchronous nor an asynchronous method")
-    answer = call.run() if call.is_pure else await asyncio.to_thread(_without_stop_iteration, call.run)
-    return await answer if inspect.isawaitable(answer) else answer
+    else:
+        answer = await _in_a_thread(call, call.run)
+    if not inspect.isawaitable(answer):
+        return answer
+    return await answer if call.limit is None else await call.limit.wait_for(answer)
 
 
-def _without_stop_iteration(run: Callable[[], Any]) -> Any:
-    # A future cannot carry a StopIteration: whoever awaits it would wait for ever.
-    try:
+async def _in_a_thread(call: Call, run: Callable[[], Any]) -> Any:
+    if call.is_pure:
         return run()
-    except StopIteration as error:
-        raise RuntimeError("the call raised StopIteration") from error
+    if call.limit is not None:
+        return await call.limit.arun(_without_stop_iteration(run))
+    return await asyncio.to_thread(_without_stop_iteration(run))
+
+
+def _without_stop_iteration(run: Callable[[], Any]) -> Callable[[], Any]:
+    # A future cannot carry a StopIteration: whoever awaits it would wait for ever.
+    def guarded() -> Any:
+        try:
+            return run()
+        except StopIteration as error:
+            raise RuntimeError("the call raised StopIteration") from error
+
+    return guarded

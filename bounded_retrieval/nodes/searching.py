@@ -9,15 +9,17 @@ from typing import Any
 from langgraph.runtime import Runtime
 
 from bounded_retrieval.contracts.budget import Usage
-from bounded_retrieval.contracts.candidate import Channel, Unit
+from bounded_retrieval.contracts.candidate import Candidate, Channel, Unit
+from bounded_retrieval.contracts.ports import Searcher
 from bounded_retrieval.contracts.settings import RunSettings
 from bounded_retrieval.contracts.trace import Interruption, Reference, SearchAttempted
 from bounded_retrieval.graph.context import Parts
 from bounded_retrieval.graph.state import BoundedState, Update
 from bounded_retrieval.nodes.charging import was_cut_off
 from bounded_retrieval.nodes.clock import Stopwatch, interruption
-from bounded_retrieval.nodes.running import Body, Call, can_fetch, method_call
-from bounded_retrieval.policies.rows import Reading, Rows, read_rows
+from bounded_retrieval.nodes.eligibility import Access, documents_of, eligible_ids, forget, open_access
+from bounded_retrieval.nodes.running import Body, Call, can_fetch, method_call, settings_of
+from bounded_retrieval.policies.rows import Reading, Rows, cut_rows, read_rows
 from bounded_retrieval.policies.stopping import refuse_search, rows_to_request
 
 
@@ -27,10 +29,15 @@ class _Search:
 
     channel: Channel
     asked: int
+    access: Access
     settings: RunSettings
     usage: Usage
     state: BoundedState
     parts: Parts
+
+    @property
+    def searcher(self) -> Searcher | None:
+        return self.parts.searcher(self.channel)
 
     def report(self, event: str, error: Exception) -> None:
         self.parts.report({"event": event, "channel": self.channel, "query_id": self.settings.query_id, "error": error})
@@ -38,10 +45,11 @@ class _Search:
 
 @dataclass(frozen=True, kw_only=True)
 class _Answer:
-    """The rows of an answered call (none when it failed) and what was read of them."""
+    """The rows of an answered call (none when it failed), what was read of them, and a note on what went wrong."""
 
     rows: Rows | None
     reading: Reading
+    note: str | None = None
 
 
 def search_channel(channel: Channel, state: BoundedState, runtime: Runtime[Any], parts: Parts) -> Body:
@@ -50,7 +58,7 @@ def search_channel(channel: Channel, state: BoundedState, runtime: Runtime[Any],
     In a resumed run whose search was cut off, the attempt counts as failed and is not made again.
     """
     watch = Stopwatch(state, parts)
-    settings = RunSettings.model_validate(state["settings"])
+    settings = settings_of(state, parts)
     usage = Usage.model_validate(state["usage"])
     stopped = interruption(runtime, parts, settings.limits, watch)
     refusal = stopped or refuse_search(channel, settings, usage)
@@ -59,18 +67,23 @@ def search_channel(channel: Channel, state: BoundedState, runtime: Runtime[Any],
             channel=channel, requested=0, outcome="not_started", why_not=refusal, interruption=stopped, usage=usage
         )
         return _record(state, runtime, _timed(event, settings, watch), watch)
-    asked = rows_to_request(channel, settings, usage)
+    access = yield from open_access(state, runtime, parts, settings)
+    if access.note == "view_changed":
+        forgotten = forget(state, access.note)
+        runtime.stream_writer(forgotten["events"][-1])
+        return forgotten | {"elapsed_ms": watch.elapsed_ms()}
     charge = {"calls": usage.calls + 1, "dense_calls": usage.dense_calls + (channel == "dense")}
     search = _Search(
         channel=channel,
-        asked=asked,
+        asked=rows_to_request(channel, settings, usage),
+        access=access,
         settings=settings,
         usage=usage.model_copy(update=charge),
         state=state,
         parts=parts,
     )
-    if (yield from was_cut_off(runtime)):
-        answer = _Answer(rows=None, reading=Reading(known={}, reads_left=0))
+    if (yield from was_cut_off(runtime)) or access.denied:
+        answer = _Answer(rows=None, reading=Reading(known={}, reads_left=0), note=access.note)
     else:
         answer = yield from _call(search)
     stopped = interruption(runtime, parts, settings.limits, watch)
@@ -80,26 +93,58 @@ def search_channel(channel: Channel, state: BoundedState, runtime: Runtime[Any],
 
 def _call(search: _Search) -> Generator[Call, Any, _Answer]:
     known = {unit_id: Unit.model_validate(unit) for unit_id, unit in search.state["units"].items()}
-    reading = Reading(known=known, reads_left=search.settings.limits.max_reads - search.usage.reads)
-    searcher = search.parts.searcher(search.channel)
+    reads_left = search.settings.limits.max_reads - search.usage.reads
+    reading = Reading(known=known, reads_left=reads_left, private=search.access.private)
+    most = search.access.rows_to_fetch(search.asked, search.searcher)
+    options = {"detached": search.parts.is_guarded}
     try:
-        answer = yield method_call(searcher, "search", search.settings.query, search.asked, None)
-        rows = read_rows(answer, search.channel, search.asked)
+        answer = yield method_call(
+            search.searcher, "search", search.settings.query, most, search.access.filter, **options
+        )
+        rows, cut = read_rows(answer, search.channel, most)
     except Exception as error:  # noqa: BLE001 - whatever a searcher raises, the attempt failed and stays charged
         search.report("search_failed", error)
         return _Answer(rows=None, reading=reading)
-    fetched = yield from _fetch(search, reading.wanted(rows.valid))
-    reading.take(rows.valid, fetched)
-    return _Answer(rows=rows, reading=reading)
+    if search.parts.is_guarded:
+        # More rows may have been asked for than are needed, so none is one too many.
+        eligible, cut = (yield from _eligible(search, rows)), 0
+        if eligible is None:
+            return _Answer(rows=None, reading=reading, note="eligibility_failed")
+        rows = eligible
+    kept = cut_rows(rows, search.asked, cut)
+    fetched = yield from _fetch(search, reading.wanted(kept.valid))
+    reading.take(kept.valid, fetched)
+    return _Answer(rows=kept, reading=reading)
+
+
+def _eligible(search: _Search, rows: Sequence[Candidate | None]) -> Generator[Call, Any, list[Candidate | None] | None]:
+    """Take out the rows of units that the caller may not see; none when that could not be established."""
+    unit_ids = list(dict.fromkeys(row.unit_id for row in rows if row is not None))
+    documents: Mapping[str, Any] = documents_of(rows)
+    if search.access.accepts is not None:
+        lacking = [unit_id for unit_id in unit_ids if unit_id not in documents]
+        documents = {**(yield from _fetch(search, lacking)), **documents}
+    allowed = yield from eligible_ids(search.access, unit_ids, documents, search.parts, search.settings)
+    if allowed is None:
+        return None
+    removed = [unit_id for unit_id in unit_ids if unit_id not in allowed]
+    if removed:
+        record = {"event": "ineligible_removed", "channel": search.channel, "query_id": search.settings.query_id}
+        search.parts.report({**record, "unit_ids": removed, **_stamp(search.access)})
+    return [row for row in rows if row is None or row.unit_id in allowed]
+
+
+def _stamp(access: Access) -> dict[str, Any]:
+    return {} if access.stamp is None else access.stamp.model_dump()
 
 
 def _fetch(search: _Search, unit_ids: Sequence[str]) -> Generator[Call, Any, Mapping[str, Any]]:
     # Not `or`: a unit source may have a length, and an empty one is still the source.
-    source = search.parts.searcher(search.channel) if search.parts.units is None else search.parts.units
+    source = search.searcher if search.parts.units is None else search.parts.units
     if not unit_ids or not can_fetch(source):
         return {}
     try:
-        answer = yield method_call(source, "fetch", unit_ids)
+        answer = yield method_call(source, "fetch", unit_ids, detached=search.parts.is_guarded)
     except Exception as error:  # noqa: BLE001 - without its text a unit stays unread; the run goes on
         search.report("fetch_failed", error)
         return {}
@@ -112,6 +157,8 @@ def _describe(search: _Search, answer: _Answer, stopped: Interruption | None) ->
         requested=search.asked,
         outcome="failed" if answer.rows is None else "answered",
         interruption=stopped,
+        view=search.access.stamp,
+        filter_pushed_down=search.access.pushed_down(search.searcher),
         usage=search.usage,
     )
     if answer.rows is None:
@@ -142,6 +189,8 @@ def _found(search: _Search, answer: _Answer) -> Update:
         "units": {**state["units"], **{unit_id: unit.model_dump() for unit_id, unit in fresh.items()}},
         "sources": {**state["sources"], **dict.fromkeys(fresh, search.channel)},
         "candidates": [*state["candidates"], *rows],
+        "view": search.access.stamped(state),
+        "notes": list(dict.fromkeys([*state["notes"], *([answer.note] if answer.note else [])])),
     }
 
 

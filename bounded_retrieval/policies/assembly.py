@@ -4,31 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from bounded_retrieval.contracts.assessment import Observation, QueryTerms
 from bounded_retrieval.contracts.budget import Usage
 from bounded_retrieval.contracts.candidate import Candidate, Unit
-from bounded_retrieval.contracts.packet import EvidenceItem, EvidencePacket, Resolution
+from bounded_retrieval.contracts.eligibility import ViewStamp
+from bounded_retrieval.contracts.packet import EvidenceItem, EvidencePacket, PathStep, Resolution
 from bounded_retrieval.contracts.settings import RunSettings
 from bounded_retrieval.contracts.stop import PROVISIONAL, StopReason
 from bounded_retrieval.contracts.trace import (
     CoverageAssessed,
     EvidencePacked,
+    PathAttempted,
     Ranked,
     SearchAttempted,
     TraceEvent,
 )
 from bounded_retrieval.policies.coverage import missing_from
 from bounded_retrieval.policies.fusion import FusedUnit, Fusion, by_channel
-from bounded_retrieval.policies.packing import pack
+from bounded_retrieval.policies.packing import Packing, pack
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recheck:
-    """What the recheck found: ids of units no longer as they were seen, and notes about the check itself."""
+    """What the recheck found: ids of units no longer as they were seen, notes about the check itself, and its view."""
 
     dropped: frozenset[str]
     notes: tuple[str, ...] = ()
+    view: ViewStamp | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,16 +61,43 @@ def assemble(  # noqa: PLR0913 - the five inputs of the last step stand side by 
     packing = pack(list(lengths), lengths, settings.limits.max_units, settings.limits.max_chars)
     packed = frozenset(packing.unit_ids)
     query_terms = QueryTerms(terms=settings.terms, identifiers=settings.identifiers)
-    missing = missing_from(query_terms, tuple(o for o in found.observations if o.unit_id in packed))
+    return state_end(
+        settings,
+        usage,
+        stop_reason,
+        items=tuple(_item(unit, found.units[unit.unit_id]) for unit in ranking if unit.unit_id in packed),
+        packing=packing,
+        ranking=tuple(Ranked(unit_id=unit.unit_id, fused_score=unit.score) for unit in ranking),
+        missing=missing_from(query_terms, tuple(o for o in found.observations if o.unit_id in packed)),
+        recheck=recheck,
+        notes=notes,
+    )
+
+
+def state_end(  # noqa: PLR0913 - everything that a packet and its event state stands side by side on purpose
+    settings: RunSettings,
+    usage: Usage,
+    stop_reason: StopReason,
+    *,
+    items: tuple[EvidenceItem, ...],
+    packing: Packing,
+    ranking: tuple[Ranked, ...],
+    missing: tuple[str, ...],
+    recheck: Recheck,
+    notes: Sequence[str],
+    path: tuple[PathStep, ...] = (),
+) -> tuple[EvidencePacket, EvidencePacked]:
+    """State the end of a run twice: as the packet and as the last event of the trace."""
     all_notes = (*notes, *recheck.notes)
     if any(skip.limit == "fits_alone" for skip in packing.skipped):
         all_notes = (*all_notes, "unit_too_long")
     final_usage = usage.model_copy(update={"units": len(packing.unit_ids), "chars": packing.chars})
     packet = EvidencePacket(
         query_id=settings.query_id,
-        items=tuple(_item(unit, found.units[unit.unit_id]) for unit in ranking if unit.unit_id in packed),
+        items=items,
         stop_reason=stop_reason,
         resolution=_resolution(stop_reason, all_notes),
+        path=path,
         missing_terms=missing,
         limits=settings.limits,
         usage=final_usage,
@@ -74,13 +105,14 @@ def assemble(  # noqa: PLR0913 - the five inputs of the last step stand side by 
     )
     event = EvidencePacked(
         dropped=len(recheck.dropped),
-        ranking=tuple(Ranked(unit_id=unit.unit_id, fused_score=unit.score) for unit in ranking),
+        ranking=ranking,
         packed=packing.unit_ids,
         skipped=packing.skipped,
         chars=packing.chars,
         stop_reason=stop_reason,
         missing_terms=missing,
         notes=all_notes,
+        view=recheck.view,
         usage=final_usage,
     )
     return packet, event
@@ -89,6 +121,11 @@ def assemble(  # noqa: PLR0913 - the five inputs of the last step stand side by 
 def redact(events: Sequence[TraceEvent], dropped: Collection[str]) -> tuple[TraceEvent, ...]:
     """Replace every mention of a dropped unit by a count; what a decision needs stays."""
     return tuple(_redact_event(event, frozenset(dropped)) for event in events) if dropped else tuple(events)
+
+
+def steps_before(steps: Sequence[PathStep], dropped: Collection[str]) -> tuple[PathStep, ...]:
+    """The hops before the first one whose source was dropped."""
+    return tuple(takewhile(lambda step: step.source_unit not in dropped, steps))
 
 
 def notes_of(searches: Sequence[SearchAttempted], units: Mapping[str, Unit]) -> tuple[str, ...]:
@@ -125,6 +162,8 @@ def _redact_event(event: TraceEvent, dropped: frozenset[str]) -> TraceEvent:
     if isinstance(event, SearchAttempted):
         kept = tuple(reference for reference in event.returned if reference.unit_id not in dropped)
         return event.model_copy(update={"returned": kept, "dropped": len(event.returned) - len(kept)})
+    if isinstance(event, PathAttempted):
+        return event.model_copy(update={"steps": steps_before(event.steps, dropped)})
     if isinstance(event, CoverageAssessed):
         observations = tuple(o for o in event.observations if o.unit_id not in dropped)
         assessment = event.assessment

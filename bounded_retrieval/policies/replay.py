@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from bounded_retrieval.contracts.assessment import Observation
 from bounded_retrieval.contracts.budget import Usage
 from bounded_retrieval.contracts.candidate import Candidate, Unit
 from bounded_retrieval.contracts.packet import EvidencePacket
 from bounded_retrieval.contracts.settings import RunSettings
 from bounded_retrieval.contracts.stop import StopReason
-from bounded_retrieval.contracts.trace import CoverageAssessed, DecisionTrace, EvidencePacked, SearchAttempted
+from bounded_retrieval.contracts.trace import (
+    CoverageAssessed,
+    DecisionTrace,
+    EvidencePacked,
+    PathAttempted,
+    SearchAttempted,
+)
 from bounded_retrieval.errors import RequestError
 from bounded_retrieval.policies.assembly import Found, Recheck, assemble
 from bounded_retrieval.policies.fusion import Fusion, ReciprocalRankFusion
-from bounded_retrieval.policies.stopping import decide
+from bounded_retrieval.policies.paths import assemble_path
+from bounded_retrieval.policies.stopping import INTERRUPTED, decide
 
 
 def replay(trace: DecisionTrace, units: Mapping[str, Unit], fusion: Fusion | None = None) -> EvidencePacket:
@@ -35,23 +43,39 @@ def replay(trace: DecisionTrace, units: Mapping[str, Unit], fusion: Fusion | Non
         raise RequestError("trace: not whole; it runs from request_inspected to evidence_packed")
     if request.fusion != fusion.name:
         raise RequestError(f"trace: was fused by {request.fusion}, not {fusion.name}")
+    notes = tuple(note for note in packed.notes if note != "unit_too_long")
+    if trace.path is not None:
+        return _replay_path(request, trace.path, units, packed.dropped, notes)
     stop_reason, usage = _replay_decisions(request, trace)
-    last = trace.decisions[-1]
+    observations = trace.decisions[-1].observations if trace.decisions else ()
     packet, _ = assemble(
         request,
-        Found(units=units, candidates=_candidates(trace.searches, last), observations=last.observations),
+        Found(units=units, candidates=_candidates(trace.searches, observations), observations=observations),
         usage,
         stop_reason,
         recheck=Recheck(dropped=frozenset()),
         fusion=fusion,
-        notes=tuple(note for note in packed.notes if note != "unit_too_long"),
+        notes=notes,
     )
+    return packet
+
+
+def _replay_path(
+    request: RunSettings, attempt: PathAttempted, units: Mapping[str, Unit], dropped: int, notes: tuple[str, ...]
+) -> EvidencePacket:
+    # Hops whose source was dropped are gone from the trace, and with them the path.
+    if dropped and attempt.outcome == "followed":
+        attempt = attempt.model_copy(update={"outcome": "unresolved"})
+    recheck = Recheck(dropped=frozenset())
+    packet, _ = assemble_path(request, attempt, units, attempt.usage, recheck=recheck, notes=notes)
     return packet
 
 
 def _replay_decisions(settings: RunSettings, trace: DecisionTrace) -> tuple[StopReason, Usage]:
     searches: list[SearchAttempted] = []
     stop_reason, usage = StopReason.RESOURCE_BUDGET_EXHAUSTED, Usage()
+    if not trace.decisions and trace.searches and trace.searches[-1].interruption is not None:
+        return INTERRUPTED[trace.searches[-1].interruption], usage  # discarded at the recheck, before any decision
     for event in trace.events:
         if isinstance(event, SearchAttempted):
             searches.append(event)
@@ -67,8 +91,8 @@ def _replay_decisions(settings: RunSettings, trace: DecisionTrace) -> tuple[Stop
     return stop_reason, usage
 
 
-def _candidates(searches: Sequence[SearchAttempted], last: CoverageAssessed) -> list[Candidate]:
-    observed = {observation.unit_id for observation in last.observations}
+def _candidates(searches: Sequence[SearchAttempted], observations: Sequence[Observation]) -> list[Candidate]:
+    observed = {observation.unit_id for observation in observations}
     return [
         Candidate(unit_id=row.unit_id, channel=search.channel, rank=row.rank, score=row.score)
         for search in searches

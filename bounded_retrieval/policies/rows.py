@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from langchain_core.documents import Document
@@ -22,21 +23,29 @@ class Rows:
     invalid: int
 
 
-def read_rows(answer: Any, channel: Channel, asked: int) -> Rows:
-    """Cut an answer to the rows asked for and set aside what is no candidate.
+def read_rows(answer: Any, channel: Channel, most: int) -> tuple[list[Candidate | None], int]:
+    """The first ``most`` rows of an answer, none in place of what is no candidate; and how many rows were left out.
 
     Raises:
         TypeError: the answer is not a list of rows at all.
     """
     if not isinstance(answer, Sequence) or isinstance(answer, (str, bytes)):
         raise TypeError(f"a searcher returns a list of Candidate, not {type(answer).__name__}")
-    kept = list(answer)[:asked]
-    valid = tuple(
+    kept = list(islice(answer, most))
+    rows = [
         row.model_copy(update={"channel": channel, "unit_id": clean_text(row.unit_id)})
-        for row in kept
         if isinstance(row, Candidate)
-    )
-    return Rows(valid=valid, charged=len(kept), cut=len(answer) - len(kept), invalid=len(kept) - len(valid))
+        else None
+        for row in kept
+    ]
+    return rows, len(answer) - len(kept)
+
+
+def cut_rows(rows: Sequence[Candidate | None], asked: int, cut: int) -> Rows:
+    """Cut rows to those asked for; ``cut`` is how many more the searcher returned than it was asked for."""
+    kept = rows[:asked]
+    valid = tuple(row for row in kept if row is not None)
+    return Rows(valid=valid, charged=len(kept), cut=cut, invalid=len(kept) - len(valid))
 
 
 @dataclass(kw_only=True)
@@ -46,10 +55,12 @@ class Reading:
     Attributes:
         known: units read by earlier searches, by id.
         reads_left: how many further distinct units may be read.
+        private: metadata fields that are not kept.
     """
 
     known: Mapping[str, Unit]
     reads_left: int
+    private: Collection[str] = ()
     fresh: dict[str, Unit] = field(default_factory=dict)
     rows: list[Candidate] = field(default_factory=list)
     duplicates: int = 0
@@ -81,7 +92,7 @@ class Reading:
         if not isinstance(document, Document) or not document.page_content.strip():
             self.unread += 1
             return row.unit_id
-        unit = Unit.from_document(document, row.unit_id)
+        unit = Unit.from_document(document, row.unit_id).without(self.private)
         alias = aliases.get(unit.fingerprint)
         if alias is not None:
             return alias

@@ -12,7 +12,7 @@ from bounded_retrieval.contracts.budget import Budget
 from bounded_retrieval.contracts.candidate import Channel
 from bounded_retrieval.contracts.normalise import clean_text
 from bounded_retrieval.contracts.request import PolicyName, RetrievalRequest
-from bounded_retrieval.contracts.settings import BoundedContext
+from bounded_retrieval.contracts.settings import BoundedContext, RunSettings
 from bounded_retrieval.errors import RequestError
 
 NEEDED_CHANNEL: Mapping[PolicyName, Channel] = {
@@ -117,6 +117,17 @@ def lower(ceiling: Budget, asked: Budget | None, where: str) -> Budget:
         if limit is not None and value > limit:
             raise RequestError(f"{where}.budget.{name}: may only lower the limit {limit} (got {value})")
     return ceiling.model_copy(update=changes)
+
+
+def clamp(settings: RunSettings, defaults: BuilderDefaults) -> RunSettings:
+    """Settings with no limit above the builder's: whoever can write a thread's state could have raised them there."""
+    ceiling, limits = defaults.budget, settings.limits
+    raised = {
+        name: limit
+        for name, limit in ceiling
+        if limit is not None and (getattr(limits, name) is None or getattr(limits, name) > limit)
+    }
+    return settings.model_copy(update={"limits": limits.model_copy(update=raised)}) if raised else settings
 
 
 def _as_fields(request: Any) -> dict[str, Any]:

@@ -5,7 +5,7 @@ Pure functions of recorded facts, so that a decision can be replayed from the tr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bounded_retrieval.contracts.assessment import CoverageAssessment
@@ -21,10 +21,12 @@ FIXED_POLICIES: frozenset[PolicyName] = frozenset({"fixed_lexical", "fixed_dense
 STEPS_OF_ONE_SEARCH = 4
 """Supersteps of the shortest run: inspect_request, one search, assess_coverage, recheck_and_pack."""
 
-_INTERRUPTED: dict[Interruption, StopReason] = {
+INTERRUPTED: Mapping[Interruption, StopReason] = {
     "cancelled": StopReason.CANCELLED,
     "deadline": StopReason.DEADLINE_EXCEEDED,
+    "view_changed": StopReason.RETRIEVAL_FAILED,
 }
+"""How a run ends that was ended from outside."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +102,7 @@ def _stop_reason(
 ) -> StopReason | None:
     latest = searches[-1]
     if latest.interruption is not None:
-        return _INTERRUPTED[latest.interruption]
+        return INTERRUPTED[latest.interruption]
     if len(searches) > 1 and latest.outcome == "answered" and latest.new_units == 0:
         return StopReason.NO_NEW_EVIDENCE
     if latest.outcome == "answered" and settings.policy == "adaptive" and assessment and assessment.sufficient:

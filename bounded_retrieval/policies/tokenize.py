@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 import unicodedata
 
+from bounded_retrieval.contracts.normalise import DASHES
+
 TOKENIZER_NAME = "unicode-1"
 """Changes whenever the terms of any text change; an index records it."""
 
@@ -27,7 +29,6 @@ STOP_WORDS = frozenset(
 # them a word would fall apart.
 _MARKS = "".join(chr(code) for code in range(0x0300, 0x1E00) if unicodedata.category(chr(code)) in ("Mn", "Mc"))
 _WORD = re.compile(rf"[^\W_](?:[^\W_]|[{_MARKS}])*")
-_DASHES = re.compile("[\u2010-\u2013\u2212]")
 # The em dash and the horizontal bar part clauses too; only from a letter to a digit they join.
 _LONG_DASH = re.compile("(?<=[^\\W\\d_])[\u2014\u2015](?=\\d)")
 # NFKC would glue the letters TM to the name before them.
@@ -60,7 +61,7 @@ def fold(text: str) -> str:
     """NFKC, case folded, every joining dash as ``-``, invisible joiners and trade marks removed."""
     if not text.isascii():
         text = _LONG_MARKS.sub(r"\1", _IGNORED.sub("", _MARKED.sub(" ", text)))
-        text = _DASHES.sub("-", _LONG_DASH.sub("-", unicodedata.normalize("NFKC", text)))
+        text = DASHES.sub("-", _LONG_DASH.sub("-", unicodedata.normalize("NFKC", text)))
     return text.casefold()
 
 

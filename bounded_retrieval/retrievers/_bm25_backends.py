@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal, Protocol
@@ -25,6 +26,8 @@ from numpy.typing import NDArray
 from bounded_retrieval.retrievers._bm25_corpus import TokenCorpus
 
 Backend = Literal["bm25s", "rank_bm25"]
+
+_PART = 16_384  # postings computed with at a time: their arrays stay in the processor's cache
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,8 +45,29 @@ class Postings:
     indptr: NDArray[np.int64]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Passing:
+    """The units that pass a filter, with what the formula needs to know of them.
+
+    Attributes:
+        mask: bool, shape (units,): which of all units pass.
+        units: how many pass.
+        average: mean number of terms of those; 0 for none.
+    """
+
+    mask: NDArray[np.bool_]
+    units: int
+    average: float
+
+    @classmethod
+    def of(cls, mask: NDArray[np.bool_], corpus: TokenCorpus) -> Passing:
+        """Count the units of a mask and their terms."""
+        units, lengths = int(np.count_nonzero(mask)), np.diff(corpus.offsets)
+        return cls(mask=mask, units=units, average=int(lengths.sum(where=mask)) / max(1, units))
+
+
 class Scorer(Protocol):
-    """Scores units for distinct term ids; both methods add the terms in the order given."""
+    """Scores units for distinct term ids; every method adds the terms in the order given."""
 
     def scores(self, term_ids: Sequence[int]) -> NDArray[np.float64]:
         """Return the score of every unit, shape (units,)."""
@@ -51,6 +75,10 @@ class Scorer(Protocol):
 
     def scores_at(self, term_ids: Sequence[int], rows: Sequence[int]) -> NDArray[np.float64]:
         """Return the scores of the units at ``rows``, shape (rows,)."""
+        ...
+
+    def scores_among(self, term_ids: Sequence[int], passing: Passing) -> NDArray[np.float64]:
+        """Return the scores that an index of only the passing units gives them, 0 elsewhere, shape (units,)."""
         ...
 
 
@@ -62,7 +90,7 @@ def create_scorer(
         return NothingScorer(len(corpus))
     if backend == "rank_bm25":
         return RankBM25Scorer(corpus, k1=k1, b=b)
-    return BM25sScorer(postings or score_postings(corpus, k1=k1, b=b), len(corpus))
+    return BM25sScorer(postings or score_postings(corpus, k1=k1, b=b), corpus, k1=k1, b=b)
 
 
 def score_postings(corpus: TokenCorpus, *, k1: float, b: float) -> Postings:
@@ -76,14 +104,22 @@ def score_postings(corpus: TokenCorpus, *, k1: float, b: float) -> Postings:
     keys, counts = np.unique(keys, return_counts=True)
     terms, rows = np.divmod(keys, max(1, units))
     holding = np.bincount(terms, minlength=len(corpus.vocabulary))
-    idf = np.log1p((units - holding + 0.5) / (holding + 0.5))
+    idf = _idf(units, holding)
     average = max(1, len(corpus.flat)) / max(1, units)
-    norm = k1 * (1 - b + b * lengths / average)
+    norm = _norm(lengths, average, k1=k1, b=b)
     return Postings(
         data=idf[terms] * (counts / (counts + norm[rows])),
         indices=rows.astype(np.int32),
         indptr=np.concatenate([np.zeros(1, np.int64), np.cumsum(holding)]),
     )
+
+
+def _idf(units: int, holding: Any) -> Any:
+    return np.log1p((units - holding + 0.5) / (holding + 0.5))
+
+
+def _norm(lengths: Any, average: float, *, k1: float, b: float) -> Any:
+    return k1 * (1 - b + b * lengths / average)
 
 
 class NothingScorer:
@@ -100,19 +136,26 @@ class NothingScorer:
         """Zeros, shape (rows,)."""
         return np.zeros(len(rows))
 
+    def scores_among(self, term_ids: Sequence[int], passing: Passing) -> NDArray[np.float64]:  # noqa: ARG002
+        """Zeros, shape (units,)."""
+        return np.zeros(self._units)
+
 
 class BM25sScorer:
     """Adds up ready scores with bm25s; the arrays may be memory-mapped."""
 
-    def __init__(self, postings: Postings, units: int) -> None:
+    def __init__(self, postings: Postings, corpus: TokenCorpus, *, k1: float, b: float) -> None:
         self.postings = postings
+        self._k1, self._b = k1, b
+        self._lengths = np.diff(corpus.offsets).astype(np.float64)
+        self._norms = _norm(self._lengths, len(corpus.flat) / len(corpus), k1=k1, b=b)
         self._model = _import_bm25s().BM25(method="lucene", dtype="float64", backend="numpy")
         self._model.nonoccurrence_array = None
         self._model.scores = {
             "data": postings.data,
             "indices": postings.indices,
             "indptr": postings.indptr,
-            "num_docs": units,
+            "num_docs": len(corpus),
         }
 
     def scores(self, term_ids: Sequence[int]) -> NDArray[np.float64]:
@@ -133,6 +176,36 @@ class BM25sScorer:
             scores += np.where(held[places] == wanted, self.postings.data[span][places], 0.0)
         return scores
 
+    def scores_among(self, term_ids: Sequence[int], passing: Passing) -> NDArray[np.float64]:
+        """The scores that an index of only the passing units gives them, 0 elsewhere, shape (units,)."""
+        scores = np.zeros(len(self._lengths))
+        for term in term_ids:
+            span = slice(int(self.postings.indptr[term]), int(self.postings.indptr[term + 1]))
+            held, gains = self.postings.indices[span], self.postings.data[span]
+            passes = passing.mask[held]
+            own_idf = _idf(len(scores), len(held))
+            idf = _idf(passing.units, int(np.count_nonzero(passes)))
+            for start in range(0, len(held), _PART):
+                part = slice(start, start + _PART)
+                kept = passes[part]
+                rows = held[part][kept].astype(np.intp)
+                counts = self._counts(rows, gains[part][kept], own_idf)
+                norm = _norm(self._lengths[rows], passing.average, k1=self._k1, b=self._b)
+                scores[rows] += idf * (counts / (counts + norm))
+        return scores
+
+    def _counts(self, rows: NDArray[np.intp], gains: NDArray[np.float64], idf: float) -> NDArray[np.float64]:
+        """How often a term occurs in the units at ``rows``, read back from its gains: idf * tf / (tf + norm).
+
+        Where norm is next to nothing (or 0, with k1 = 0) tf cannot be told from them, and does not matter: gains then
+        only say that the term is there.
+        """
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            counts = np.rint(self._norms[rows] * gains / (idf - gains))
+        # fmax and fmin also put a number in the place of NaN.
+        limited: NDArray[np.float64] = np.fmin(np.fmax(counts, 1), self._lengths[rows])
+        return limited
+
 
 class RankBM25Scorer:
     """Scores with rank_bm25's Okapi class: a Python loop over all units for each query term."""
@@ -142,16 +215,39 @@ class RankBM25Scorer:
 
     def scores(self, term_ids: Sequence[int]) -> NDArray[np.float64]:
         """The score of every unit, shape (units,)."""
-        return self._without_factor(self._model.get_scores(list(term_ids)))
+        return self._sum(term_ids, self._model.corpus_size, self._model.get_scores)
 
     def scores_at(self, term_ids: Sequence[int], rows: Sequence[int]) -> NDArray[np.float64]:
         """The scores of the units at ``rows``, shape (rows,)."""
         if not rows:
             return np.zeros(0)
-        return self._without_factor(self._model.get_batch_scores(list(term_ids), list(rows)))
+        return self._sum(term_ids, len(rows), lambda terms: self._model.get_batch_scores(terms, list(rows)))
 
-    def _without_factor(self, scores: Any) -> NDArray[np.float64]:
-        return np.asarray(scores, dtype=np.float64) / float(self._model.k1 + 1)
+    def scores_among(self, term_ids: Sequence[int], passing: Passing) -> NDArray[np.float64]:
+        """The scores that an index of only the passing units gives them, 0 elsewhere, shape (units,)."""
+        scores = np.zeros(self._model.corpus_size)
+        if passing.average:
+            rows = np.flatnonzero(passing.mask)
+            scores[rows] = self._sum(term_ids, len(rows), self._among(rows, term_ids, passing.average).get_scores)
+        return scores
+
+    def _among(self, rows: NDArray[np.int64], term_ids: Sequence[int], average: float) -> Any:
+        """The model of the units at ``rows``, which shares their counts with the whole one; good for these terms."""
+        part = copy(self._model)
+        part.doc_freqs = [self._model.doc_freqs[row] for row in rows]
+        part.doc_len = [self._model.doc_len[row] for row in rows]
+        part.corpus_size, part.avgdl = len(rows), average
+        holding = {term: sum(term in held for held in part.doc_freqs) for term in term_ids}
+        part._calc_idf(holding)  # noqa: SLF001  # rank_bm25 has no other way to it
+        return part
+
+    def _sum(self, term_ids: Sequence[int], units: int, score: Callable[[list[int]], Any]) -> NDArray[np.float64]:
+        scores = np.zeros(units)
+        for term in term_ids:
+            # Where a unit's norm is 0 (with k1 = 0, say), rank_bm25 divides 0 by 0 if the term is not there.
+            with np.errstate(invalid="ignore"):
+                scores += np.nan_to_num(np.asarray(score([term]), dtype=np.float64))
+        return scores / float(self._model.k1 + 1)
 
 
 def _import_bm25s() -> Any:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from threading import Lock
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,15 +14,18 @@ from bounded_retrieval.contracts.candidate import Unit
 from bounded_retrieval.contracts.filters import Filter, compile_filter, filter_key
 from bounded_retrieval.errors import ConfigurationError
 from bounded_retrieval.policies.tokenize import STOP_WORDS, index_terms
-from bounded_retrieval.retrievers._bm25_backends import Backend, Postings, create_scorer
+from bounded_retrieval.retrievers._bm25_backends import Backend, Passing, Postings, create_scorer
 from bounded_retrieval.retrievers._bm25_corpus import CorpusBuilder, TokenCorpus
+from bounded_retrieval.retrievers._bm25_masks import ByteBoundCache, FilterMasks
 from bounded_retrieval.retrievers.units import RowUnits
+
+Statistics = Literal["filtered", "corpus"]
 
 SCORE_DECIMALS = 9
 """Scores are rounded to this many decimals, so that the two backends and the order of additions agree on ties."""
 
 _ROUNDING = 10.0**-SCORE_DECIMALS
-_CACHED_FILTERS = 32
+_CACHED_MASK_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,11 +36,14 @@ class BM25Settings:
         backend: ``bm25s`` (sparse, fast) or ``rank_bm25`` (reference; a Python loop over all units).
         k1: how slowly repeats of a term stop counting; 0 or more.
         b: how much a unit's length counts, 0 to 1.
+        statistics: what a search under a filter knows of term frequencies and lengths: those of the units that pass
+            (``filtered``) or of all units (``corpus``).
     """
 
     backend: Backend = "bm25s"
     k1: float = 1.5
     b: float = 0.75
+    statistics: Statistics = "filtered"
 
     def __post_init__(self) -> None:
         if self.backend not in ("bm25s", "rank_bm25"):
@@ -47,6 +52,8 @@ class BM25Settings:
             raise ConfigurationError(f"k1: expected 0 or more (got {self.k1!r})")
         if not 0 <= self.b <= 1:
             raise ConfigurationError(f"b: expected 0 to 1 (got {self.b!r})")
+        if self.statistics not in ("filtered", "corpus"):
+            raise ConfigurationError(f"statistics: expected 'filtered' or 'corpus' (got {self.statistics!r})")
 
 
 class LexicalIndex:
@@ -59,8 +66,8 @@ class LexicalIndex:
         self.corpus = corpus
         self.settings = settings
         self.scorer = create_scorer(settings.backend, corpus, k1=settings.k1, b=settings.b, postings=postings)
-        self._masks: OrderedDict[str, NDArray[np.bool_]] = OrderedDict()
-        self._masks_lock = Lock()
+        self._masks = FilterMasks(units.metadata, len(corpus))
+        self._passing: ByteBoundCache[Passing] = ByteBoundCache(_CACHED_MASK_BYTES)
 
     def edited(self, changed: Mapping[str, Unit], removed: Collection[str]) -> LexicalIndex:
         """Another index without ``removed``, with ``changed`` added or put in place; scores are computed anew."""
@@ -75,15 +82,15 @@ class LexicalIndex:
         term_ids = self._known_terms(query)
         if k <= 0 or not term_ids:
             return []
-        scores = self.scorer.scores(term_ids)
-        if filter:
-            scores[~self._mask(filter)] = 0.0
-        return _best(scores, k)
+        return _best(self._filtered(term_ids, filter) if filter else self.scorer.scores(term_ids), k)
 
-    def score(self, query: str, unit_ids: Sequence[str]) -> dict[str, float]:
-        """The score of each given unit that exists."""
-        rows = self.units.rows_of(unit_ids)
-        scores = self.scorer.scores_at(self._known_terms(query), list(rows.values()))
+    def score(self, query: str, unit_ids: Sequence[str], filter: Filter | None) -> dict[str, float]:
+        """The score of each given unit that exists; 0 for one that does not pass."""
+        rows, term_ids = self.units.rows_of(unit_ids), self._known_terms(query)
+        if filter:
+            scores = self._filtered(term_ids, filter)[list(rows.values())]
+        else:
+            scores = self.scorer.scores_at(term_ids, list(rows.values()))
         return dict(zip(rows, np.round(scores, SCORE_DECIMALS).tolist(), strict=True))
 
     def _known_terms(self, query: str) -> list[int]:
@@ -92,20 +99,21 @@ class LexicalIndex:
         vocabulary = self.corpus.vocabulary
         return [vocabulary[term] for term in telling if term in vocabulary]
 
-    def _mask(self, filter: Filter) -> NDArray[np.bool_]:
-        passes = compile_filter(filter)
+    def _filtered(self, term_ids: Sequence[int], filter: Filter) -> NDArray[np.float64]:
+        passing = self._passing_units(filter)
+        # All units are an index of their own already.
+        if self.settings.statistics == "filtered" and passing.units < len(self.corpus):
+            return self.scorer.scores_among(term_ids, passing)
+        return np.where(passing.mask, self.scorer.scores(term_ids), 0.0)
+
+    def _passing_units(self, filter: Filter) -> Passing:
+        compile_filter(filter)  # a filter outside the language may have the key of one that is held
         key = filter_key(filter)
-        with self._masks_lock:
-            if key in self._masks:
-                self._masks.move_to_end(key)
-                return self._masks[key]
-        matches = (passes(metadata) for _, metadata in self.units.metadata())
-        mask = np.fromiter(matches, dtype=np.bool_, count=len(self.units))
-        with self._masks_lock:
-            self._masks[key] = mask
-            while len(self._masks) > _CACHED_FILTERS:
-                self._masks.popitem(last=False)
-        return mask
+        found = self._passing.get(key)
+        if found is None:
+            found = Passing.of(self._masks.mask(filter), self.corpus)
+            self._passing.put(key, found, found.mask.nbytes)
+        return found
 
 
 def _best(scores: NDArray[np.float64], k: int) -> list[tuple[int, float]]:

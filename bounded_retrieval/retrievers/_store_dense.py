@@ -38,6 +38,7 @@ class IndexReport:
         added, removed: units that were not in the index before, and units that are no more.
         changed: units with another title, text or metadata.
         embedded: units that were embedded; a unit of which only metadata changed keeps its vector.
+        relationships: declared relationships in the index now.
     """
 
     units: int
@@ -46,6 +47,7 @@ class IndexReport:
     removed: int
     unchanged: int
     embedded: int
+    relationships: int = 0
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@
     DIR/index.lock                        held by the one writer
     DIR/generations/NNNNNN/lexical/       see ``_bm25_files.py``
     DIR/generations/NNNNNN/dense/         a Chroma store
+    DIR/generations/NNNNNN/relationships.jsonl    the declared relationships, where any were given
     DIR/generations/NNNNNN.partial/       being written, or left by a writer that was killed
 """
 
@@ -28,6 +29,7 @@ from bounded_retrieval.errors import StoreBusyError, StoreCorruptError, StoreErr
 
 MANIFEST, LOCK, GENERATIONS = "manifest.json", "index.lock", "generations"
 LEXICAL, DENSE = "lexical", "dense"
+RELATIONSHIPS = "relationships.jsonl"
 INDEX_FORMAT: Literal[1] = 1
 INDEX_KIND: Literal["bounded-retrieval index"] = "bounded-retrieval index"
 
@@ -35,7 +37,7 @@ _PARTIAL = ".partial"
 _CHROMA = "chroma.sqlite3"
 _CHROMA_STORED = "index_metadata.pickle"
 _GENERATION = re.compile(r"\d{6}")
-_FILE = rf"(?:{LEXICAL}|{DENSE})(?:/\w[\w.-]*){{1,2}}"
+_FILE = rf"(?:{re.escape(RELATIONSHIPS)}|(?:{LEXICAL}|{DENSE})(?:/\w[\w.-]*){{1,2}})"
 
 
 class Manifest(BaseModel):

@@ -14,7 +14,7 @@ from bounded_retrieval.policies.tokenize import TOKENIZER_NAME, tokenize
 from bounded_retrieval.retrievers._bm25_backends import Backend, BM25sScorer, score_postings
 from bounded_retrieval.retrievers._bm25_corpus import CorpusBuilder
 from bounded_retrieval.retrievers._bm25_files import HEADER, UNITS, Header, read_lexical, write_file, write_lexical
-from bounded_retrieval.retrievers._bm25_index import BM25Settings, LexicalIndex
+from bounded_retrieval.retrievers._bm25_index import BM25Settings, LexicalIndex, Statistics
 from bounded_retrieval.retrievers.units import MemoryUnits, RowUnits, read_units, write_units
 
 
@@ -24,7 +24,15 @@ class BM25Searcher:
     Make one with `from_documents` or `open`. Indexed are the terms (`index_terms`) of a unit's title and text. A
     query's terms count once each; stop words are dropped unless nothing else is left. Scores are Lucene's BM25
     (the formula stands in ``_bm25_backends.py``), rounded to 9 decimals. Order: score, then unit id ascending; a unit
-    that matches nothing is not returned. Metadata filters apply before ranking and do not change scores.
+    that matches nothing is not returned.
+
+    Metadata filters apply before ranking. With ``statistics="filtered"`` a search under a filter knows of nothing but
+    the units that pass: their number, their mean length and how many of them hold a term. Its answer, scores included,
+    is that of an index of those units alone, so it tells nothing of the others, and scores of searches under different
+    filters are not comparable. With ``"corpus"`` the statistics of all units are used: a filter changes no score, and
+    scores (so ranks, too) depend on units that do not pass. Without a filter there is no difference.
+
+    The first filter on a field reads all metadata once; after that a new filter costs a few array operations.
 
     Any number of threads may search; edits happen one at a time and never disturb a search under way.
 
@@ -42,13 +50,14 @@ class BM25Searcher:
         self._edit_lock = Lock()
 
     @classmethod
-    def from_documents(
+    def from_documents(  # noqa: PLR0913  # all but one are keyword-only
         cls,
         documents: Iterable[Document],
         *,
         backend: Backend = "bm25s",
         k1: float = 1.5,
         b: float = 0.75,
+        statistics: Statistics = "filtered",
         id_key: str | None = None,
     ) -> BM25Searcher:
         """Index documents in memory.
@@ -58,13 +67,14 @@ class BM25Searcher:
             backend: ``bm25s``, or ``rank_bm25`` (the reference, for small corpora); both give the same scores.
             k1: how slowly repeats of a term stop counting; 0 or more.
             b: how much a unit's length counts, 0 to 1.
+            statistics: whose statistics count in a filtered search: ``filtered`` or ``corpus`` (see the class).
             id_key: metadata field that holds the id, before ``Document.id``.
 
         Raises:
             SourceError: a text is blank, or one id stands for two texts.
             ConfigurationError: a setting is out of range.
         """
-        settings = BM25Settings(backend=backend, k1=k1, b=b)
+        settings = BM25Settings(backend=backend, k1=k1, b=b, statistics=statistics)
         units = MemoryUnits(documents, id_key=id_key)
         builder = CorpusBuilder()
         for unit in units.units():
@@ -72,8 +82,17 @@ class BM25Searcher:
         return cls(LexicalIndex(units, builder.build(units.ids()), settings), id_key=id_key)
 
     @classmethod
-    def open(cls, directory: str | Path, *, backend: Backend = "bm25s", id_key: str | None = None) -> BM25Searcher:
+    def open(
+        cls,
+        directory: str | Path,
+        *,
+        backend: Backend = "bm25s",
+        statistics: Statistics = "filtered",
+        id_key: str | None = None,
+    ) -> BM25Searcher:
         """Open what `save` wrote. Arrays are memory-mapped and texts stay in the file.
+
+        The files record neither the backend nor ``statistics``.
 
         Raises:
             StoreMissingError: there is no lexical index in the directory.
@@ -81,7 +100,7 @@ class BM25Searcher:
             StoreCorruptError: a file is missing or damaged; names it.
         """
         header, corpus, postings, units = read_lexical(Path(directory))
-        settings = BM25Settings(backend=backend, k1=header.k1, b=header.b)
+        settings = BM25Settings(backend=backend, k1=header.k1, b=header.b, statistics=statistics)
         return cls(LexicalIndex(units, corpus, settings, postings), id_key=id_key)
 
     @property
@@ -91,7 +110,7 @@ class BM25Searcher:
 
     @property
     def settings(self) -> BM25Settings:
-        """The backend and the constants of the formula."""
+        """The backend, the constants of the formula, and whose statistics count under a filter."""
         return self._index.settings
 
     def search(self, query: str, k: int, filter: Filter | None = None) -> list[Candidate]:
@@ -109,9 +128,20 @@ class BM25Searcher:
             for rank, (unit_id, (_, score)) in enumerate(zip(unit_ids, best, strict=True), 1)
         ]
 
-    def score(self, query: str, unit_ids: Sequence[str]) -> dict[str, float]:
-        """The score of each given unit that exists (0.0 where nothing matches), without scoring the others."""
-        return self._index.score(query, unit_ids)
+    def pushes_down(self, filter: Filter | None) -> bool:  # noqa: ARG002  # the same for every filter
+        """Whether the searcher itself decides the whole filter, so that it returns no row that does not pass: yes."""
+        return True
+
+    def score(self, query: str, unit_ids: Sequence[str], filter: Filter | None = None) -> dict[str, float]:
+        """The score of each given unit that exists: 0.0 where nothing matches.
+
+        Under a filter it is the score that a search under that filter gives, and 0.0 for a unit that does not pass.
+        Without one, no other unit is scored.
+
+        Raises:
+            RequestError: the filter is not part of the filter language.
+        """
+        return self._index.score(query, unit_ids, filter)
 
     def fetch(self, unit_ids: Sequence[str]) -> dict[str, Document]:
         """The units that exist now, by id."""

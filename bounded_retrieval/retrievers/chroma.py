@@ -19,7 +19,7 @@ from bounded_retrieval.contracts.filters import Filter, compile_filter
 from bounded_retrieval.contracts.normalise import clean_text
 from bounded_retrieval.errors import ConfigurationError, EmbeddingMismatchError, StoreError
 from bounded_retrieval.retrievers import _chroma_store
-from bounded_retrieval.retrievers._chroma_filter import compile_where, pack_metadata, unpack_metadata
+from bounded_retrieval.retrievers._chroma_filter import compile_where, decides_whole, pack_metadata, unpack_metadata
 from bounded_retrieval.retrievers.embeddings import MiniLMEmbeddings, embedding_identity
 from bounded_retrieval.retrievers.units import read_units
 
@@ -48,9 +48,10 @@ class ChromaSearcher:
 
     Scores are cosine similarities (-1 to 1, six decimals), computed from the stored vectors. Rows are ordered by score,
     equal scores by unit id. A filter is pushed down as far as Chroma's own filters go and enforced on the rows
-    that come back; where it drops some, more rows are read, up to `OVERFETCH_CAP`. Equality and lists of up to 500
-    values are pushed down whole. Orderings of text, negated orderings and longer lists are not: units that pass one
-    but stand behind the first 1,000 are not found.
+    that come back; where it drops some, more rows are read, up to `OVERFETCH_CAP`. Equality with text, booleans and
+    whole numbers, lists of up to 500 of them and orderings by a whole number are pushed down whole. Orderings of
+    text, negated orderings, ``$exists``, fractions and longer lists are not: units that pass one but stand behind the
+    first 1,000 are not found. `pushes_down` tells which it is.
 
     Args:
         collection: an existing collection whose vectors were made by ``embedding``. One that another program made may
@@ -159,6 +160,14 @@ class ChromaSearcher:
             Candidate(unit_id=row.unit_id, channel=self.channel, rank=rank, score=row.score, unit=row.unit)
             for rank, row in enumerate(kept[:k], 1)
         ]
+
+    def pushes_down(self, filter: Filter | None) -> bool:
+        """Whether Chroma itself decides the whole filter, so that it returns no row that does not pass.
+
+        Raises:
+            RequestError: the filter is not part of the filter language.
+        """
+        return decides_whole(filter)
 
     def score(self, query: str, unit_ids: Sequence[str]) -> dict[str, float]:
         """Cosine similarity of the query with each of these units that the collection holds; reads no other."""

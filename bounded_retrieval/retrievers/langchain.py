@@ -7,13 +7,11 @@ text.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from langchain_core.documents import Document
 from langchain_core.retrievers import BaseRetriever
-from langchain_core.runnables.config import RunnableConfig, var_child_runnable_config
 from langchain_core.vectorstores import InMemoryVectorStore, VectorStore
 
 from bounded_retrieval.contracts.candidate import Candidate, Channel, Unit
@@ -21,7 +19,7 @@ from bounded_retrieval.contracts.filters import Filter, Predicate, compile_filte
 from bounded_retrieval.contracts.normalise import CONTENT_ID_PREFIX, clean_metadata
 from bounded_retrieval.contracts.ports import Searcher
 from bounded_retrieval.errors import ConfigurationError
-from bounded_retrieval.retrievers._chroma_filter import compile_where
+from bounded_retrieval.retrievers._chroma_filter import compile_where, decides_whole
 
 OVERFETCH_CAP = 1_000
 """Most rows asked of a store for one search (``k``, if more) when a filter drops rows that came back."""
@@ -29,20 +27,19 @@ OVERFETCH_CAP = 1_000
 _Scored = tuple[Document, float | None]
 
 
-def as_searcher(obj: Any, channel: Channel, *, id_key: str | None = None, detached: bool = False) -> Searcher:
+def as_searcher(obj: Any, channel: Channel, *, id_key: str | None = None) -> Searcher:
     """Adapt an object to the searcher port.
 
     Args:
         obj: a LangChain retriever or vector store; anything else with ``search`` or ``asearch`` is returned as it is.
         channel: the channel its candidates name.
         id_key: metadata field to take unit ids from.
-        detached: keep what a retriever returns from the caller's callbacks (see `RetrieverSearcher`).
 
     Raises:
         ConfigurationError: it is none of these; names its type.
     """
     if isinstance(obj, BaseRetriever):
-        return RetrieverSearcher(obj, channel, id_key=id_key, detached=detached)
+        return RetrieverSearcher(obj, channel, id_key=id_key)
     if isinstance(obj, VectorStore):
         return VectorStoreSearcher(obj, channel, id_key=id_key)
     kind = type(obj)
@@ -67,18 +64,12 @@ class RetrieverSearcher:
         retriever: any ``BaseRetriever``; called through ``invoke`` and ``ainvoke``.
         channel: the channel its candidates name.
         id_key: metadata field to take unit ids from.
-        detached: run it without the callbacks and tracers of the surrounding run, so that documents nobody has
-            checked yet are not emitted. Handlers that an application hooks into every run of the process
-            (``register_configure_hook``) are beyond reach.
     """
 
-    def __init__(
-        self, retriever: BaseRetriever, channel: Channel, *, id_key: str | None = None, detached: bool = False
-    ) -> None:
+    def __init__(self, retriever: BaseRetriever, channel: Channel, *, id_key: str | None = None) -> None:
         self.retriever = retriever
         self.channel = channel
         self._id_key = id_key
-        self._detached = detached
 
     def search(self, query: str, k: int, filter: Filter | None = None) -> list[Candidate]:
         """Return at most ``k`` candidates in the retriever's order.
@@ -89,24 +80,26 @@ class RetrieverSearcher:
         accepts = compile_filter(filter)
         if k <= 0:
             return []
-        with self._surroundings():
-            documents = self.retriever.invoke(query)
-        return self._candidates(documents, k, accepts)
+        return self._candidates(self.retriever.invoke(query), k, accepts)
 
     async def asearch(self, query: str, k: int, filter: Filter | None = None) -> list[Candidate]:
         """Like `search`, awaited."""
         accepts = compile_filter(filter)
         if k <= 0:
             return []
-        with self._surroundings():
-            documents = await self.retriever.ainvoke(query)
-        return self._candidates(documents, k, accepts)
+        return self._candidates(await self.retriever.ainvoke(query), k, accepts)
+
+    def pushes_down(self, filter: Filter | None) -> bool:
+        """Whether the retriever itself decides the whole filter: only one that asks for nothing.
+
+        Raises:
+            RequestError: the filter is not part of the filter language.
+        """
+        compile_filter(filter)
+        return not filter
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({type(self.retriever).__name__}, {self.channel!r})"
-
-    def _surroundings(self) -> Any:
-        return _untraced() if self._detached else nullcontext()
 
     def _candidates(self, documents: Iterable[Document], k: int, accepts: Predicate) -> list[Candidate]:
         units = _accepted(((document, None) for document in documents), self._id_key, accepts)
@@ -170,6 +163,20 @@ class VectorStoreSearcher:
             asked = _next_request(asked, len(rows), len(units), k)
         return _ranked(units, k, self.channel)
 
+    def pushes_down(self, filter: Filter | None) -> bool:
+        """Whether the store itself decides the whole filter, so that it returns no row that does not pass.
+
+        For ``Chroma`` it depends on the filter (see `ChromaSearcher`), ``InMemoryVectorStore`` always does, and of any
+        other store nothing is known.
+
+        Raises:
+            RequestError: the filter is not part of the filter language.
+        """
+        compile_filter(filter)
+        if not filter or isinstance(self.store, InMemoryVectorStore):
+            return True
+        return _is_chroma(self.store) and decides_whole(filter)
+
     def vouches_for(self, unit_id: str) -> bool:
         """Whether ``fetch`` can find the unit: not one that came without an id and was named by its content."""
         return not unit_id.startswith(CONTENT_ID_PREFIX)
@@ -229,7 +236,7 @@ def _pushed_down(store: VectorStore, filter: Filter | None) -> dict[str, Any] | 
     """The search arguments that narrow a store's answer to a filter; none when no unit can pass it."""
     if not filter:
         return {}
-    if any(kind.__name__ == "Chroma" and "chroma" in kind.__module__ for kind in type(store).__mro__):
+    if _is_chroma(store):
         where = compile_where(filter)
         if isinstance(where, bool):
             return {} if where else None
@@ -240,6 +247,11 @@ def _pushed_down(store: VectorStore, filter: Filter | None) -> dict[str, Any] | 
     return {"filter": _copied(filter)}
 
 
+def _is_chroma(store: VectorStore) -> bool:
+    # By name: LangChain has had the class in more than one package, and none of them is imported here.
+    return any(kind.__name__ == "Chroma" and "chroma" in kind.__module__ for kind in type(store).__mro__)
+
+
 def _copied(value: Any) -> Any:
     """A plain copy, so that a store that edits its filter does not edit the caller's."""
     if isinstance(value, Mapping):
@@ -247,22 +259,3 @@ def _copied(value: Any) -> Any:
     if isinstance(value, Sequence) and not isinstance(value, str):
         return [_copied(item) for item in value]
     return value
-
-
-@contextmanager
-def _untraced() -> Iterator[None]:
-    """Run without the surrounding callbacks, LangSmith tracing, run collectors and tracers."""
-    from langchain_core.tracers.context import run_collector_var, tracing_v2_callback_var
-    from langsmith import tracing_context
-
-    # Also in the surrounding config: a retriever may call another one without handing its callbacks on.
-    config: RunnableConfig = {**(var_child_runnable_config.get() or {}), "callbacks": []}
-    surrounding = var_child_runnable_config.set(config)
-    tracer, collector = tracing_v2_callback_var.set(None), run_collector_var.set(None)
-    try:
-        with tracing_context(enabled=False, parent=False):
-            yield
-    finally:
-        run_collector_var.reset(collector)
-        tracing_v2_callback_var.reset(tracer)
-        var_child_runnable_config.reset(surrounding)

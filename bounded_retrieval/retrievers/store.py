@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from operator import length_hint
 from pathlib import Path
@@ -38,6 +38,7 @@ from bounded_retrieval.retrievers._store_dense import (
 from bounded_retrieval.retrievers._store_files import (
     DENSE,
     LEXICAL,
+    RELATIONSHIPS,
     Manifest,
     check_own,
     file_sizes,
@@ -52,6 +53,7 @@ from bounded_retrieval.retrievers._store_files import (
 from bounded_retrieval.retrievers.bm25 import BM25Searcher
 from bounded_retrieval.retrievers.chroma import ChromaSearcher
 from bounded_retrieval.retrievers.embeddings import builtin_embedding, embedding_identity, load_embedding
+from bounded_retrieval.retrievers.relationships import RelationshipStore
 from bounded_retrieval.retrievers.units import RowUnits, read_units, write_units
 
 __all__ = ["Index", "IndexReport", "Manifest", "Progress", "build_index", "open_index"]
@@ -66,12 +68,14 @@ class Index:
         dense: the Chroma searcher.
         units: where the recheck reads current text.
         manifest: what the directory says of itself.
+        relationships: the declared relationships, where the index was built with any.
     """
 
     lexical: BM25Searcher
     dense: ChromaSearcher
     units: RowUnits
     manifest: Manifest
+    relationships: RelationshipStore | None = None
 
     def close(self) -> None:
         """Release the files of both channels."""
@@ -120,8 +124,9 @@ def build_index(
     *,
     embedding: Embeddings | None = None,
     progress: Progress | None = None,
+    relationships: RelationshipStore | None = None,
 ) -> IndexReport:
-    """Make a directory hold exactly the given documents, in both channels.
+    """Make a directory hold exactly the given documents, in both channels, and the given relationships.
 
     A new generation is built beside the one that counts and put in its place in one step; until then, and after any
     error or a kill, the old one answers. Only units whose title or text is new are embedded. The generation
@@ -132,6 +137,8 @@ def build_index(
         directory: empty, new, or an index.
         embedding: for a new index by default MiniLM, for an old one the built-in one that it was built with.
         progress: called about every 64 units.
+        relationships: what `Index.relationships` will be; none drops those of an old index. Their source units need
+            not be among the documents: whether a source exists is asked when a relationship is followed.
 
     Raises:
         SourceError: a document is not usable, or there is none.
@@ -150,11 +157,13 @@ def build_index(
         tell = progress or (lambda _stage, _done, _total: None)
         with new_generation(root) as partial:
             old = PreviousGeneration.read(root, previous)
+            if relationships is not None:
+                relationships.to_jsonl(partial / RELATIONSHIPS)
             report, manifest = _write_generation(documents, partial, old, chosen, tell)
             tell("publish", report.units, report.units)
             publish(root, partial, manifest)
         sweep(root, keep={manifest.generation, *([previous.generation] if previous else [])})
-    return report
+    return replace(report, relationships=0 if relationships is None else len(relationships))
 
 
 def _read_previous(root: Path) -> Manifest | None:
@@ -194,8 +203,19 @@ def _open_generation(root: Path, manifest: Manifest, embedding: Embeddings) -> I
         for searcher, part in ((lexical, LEXICAL), (dense, DENSE)):
             if len(searcher) != manifest.units:
                 raise StoreCorruptError(f"{folder / part}: {len(searcher)} units, expected {manifest.units}")
+        relationships = _open_relationships(folder, manifest)
         opened.pop_all()
-    return Index(lexical, dense, lexical.units, manifest)
+    return Index(lexical, dense, lexical.units, manifest, relationships)
+
+
+def _open_relationships(folder: Path, manifest: Manifest) -> RelationshipStore | None:
+    """Read at once, so that an open index goes on answering when its generation is deleted."""
+    if RELATIONSHIPS not in manifest.files:
+        return None
+    try:
+        return RelationshipStore.from_jsonl(folder / RELATIONSHIPS)
+    except SourceError as error:
+        raise StoreCorruptError(str(error)) from error
 
 
 def _write_generation(

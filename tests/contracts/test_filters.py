@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import copy
+from collections import deque
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bounded_retrieval.contracts.filters import MAX_FILTER_DEPTH, compile_filter, filter_key
+from bounded_retrieval.contracts.filters import MAX_FILTER_DEPTH, compile_filter, fields_of, filter_key
 from bounded_retrieval.errors import RequestError
 
 untimed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -22,6 +24,7 @@ conditions = st.one_of(
     st.dictionaries(st.sampled_from(["$eq", "$ne"]), scalars, min_size=1),
     st.dictionaries(st.sampled_from(["$in", "$nin"]), st.lists(scalars, max_size=3), min_size=1),
     st.dictionaries(st.sampled_from(["$gt", "$gte", "$lt", "$lte"]), ordered, min_size=1),
+    st.fixed_dictionaries({"$exists": st.booleans()}),
 )
 leaves = st.dictionaries(st.sampled_from(FIELDS), conditions, max_size=3)
 filters = st.recursive(
@@ -63,6 +66,8 @@ def evaluate(filter: dict[str, Any], unit: dict[str, Any]) -> bool:
 def evaluate_test(name: str, wanted: Any, unit: dict[str, Any], field: str) -> bool:
     """One test on one field, read straight from the documentation."""
     held = unit.get(field)
+    if name == "$exists":
+        return wanted if field in unit and held is not None else not wanted
     if name in ("$eq", "$ne", "$in", "$nin"):
         options = wanted if isinstance(wanted, list) else [wanted]
         values = held if isinstance(held, list) else [held]
@@ -112,6 +117,14 @@ CASES = [
     ({"device": {"$in": []}}, {"device": "HX-200"}, False),
     ({"device": {"$nin": []}}, {"device": "HX-200"}, True),
     ({"year": {"$gt": 2024}}, {}, False),
+    ({"year": {"$exists": True}}, {"year": 0}, True),
+    ({"year": {"$exists": True}}, {"year": None}, False),
+    ({"year": {"$exists": True}}, {"years": 1}, False),
+    ({"year": {"$exists": False}}, {}, True),
+    ({"year": {"$exists": False}}, {"year": None}, True),
+    ({"tags": {"$exists": False}}, {"tags": []}, False),
+    ({"draft": {"$exists": True}}, {"draft": False}, True),
+    ({"$not": {"year": {"$exists": True, "$lt": 3}}}, {"year": 4}, True),
     ({"$not": {"year": {"$gt": 2024}}}, {}, True),
     ({"draft": True}, {"draft": 1}, False),
     ({"draft": 1}, {"draft": True}, False),
@@ -146,6 +159,9 @@ BAD = [
     ({"year": {"$in": 5}}, r"\$in on 'year' takes a list"),
     ({"year": {"$in": "2024"}}, r"\$in on 'year' takes a list"),
     ({"year": {"$in": [[1]]}}, "'year' is compared with a list"),
+    ({"year": {"$exists": 1}}, r"\$exists on 'year' takes true or false \(got 1\)"),
+    ({"year": {"$exists": None}}, r"\$exists on 'year' takes true or false \(got None\)"),
+    ({"year": {"$exists": "true"}}, r"\$exists on 'year' takes true or false \(got 'true'\)"),
     ({"year": {"$gt": True}}, "'year' cannot be ordered against True"),
     ({"year": {"$gt": None}}, "'year' is compared with a NoneType"),
     ({"$and": []}, r"\$and takes a non-empty list"),
@@ -188,3 +204,27 @@ def test_key_is_canonical() -> None:
     """Equal filters have equal keys whatever their order, and different ones different keys."""
     assert filter_key({"a": 1, "b": {"$in": [1, 2]}}) == filter_key({"b": {"$in": [1, 2]}, "a": 1})
     assert len({filter_key({"a": value}) for value in (1, True, "1", 2)}) == 4
+
+
+def test_a_key_never_stands_for_another_filter() -> None:
+    """A mapping or sequence of another type has the key of the plain one, not that of its text."""
+    frozen = MappingProxyType({"a": MappingProxyType({"$in": deque([1, 2])})})
+    assert filter_key(frozen) == filter_key({"a": {"$in": [1, 2]}})
+    assert filter_key(frozen) != filter_key({"a": str(frozen["a"])})
+
+
+def test_fields_are_found_at_any_depth() -> None:
+    """Every field that a part of the filter reads is named once, and operators are not."""
+    nested = {"a": 1, "$or": [{"b": {"$exists": False}}, {"$not": {"$and": [{"c": {"$gt": 1, "$lt": 3}}, {"a": 2}]}}]}
+    assert fields_of(nested) == {"a", "b", "c"}
+    assert fields_of({}) == fields_of(None) == frozenset()
+    with pytest.raises(RequestError, match="unknown operator"):
+        fields_of({"$nor": []})
+
+
+@untimed
+@given(filters, metadata)
+def test_other_fields_do_not_matter(filter: dict[str, Any], unit: dict[str, Any]) -> None:
+    """Whether a unit passes depends on nothing but the fields that are named."""
+    read = {field: value for field, value in unit.items() if field in fields_of(filter)}
+    assert compile_filter(filter)(read) is compile_filter(filter)(unit)

@@ -32,7 +32,7 @@ def test_the_builder_is_an_uncompiled_graph() -> None:
 
 
 def test_the_drawing_shows_nodes_and_both_decisions() -> None:
-    """The graph has its five nodes, and conditional edges exactly where the design draws them."""
+    """The graph has its six nodes, and conditional edges exactly where the design draws them."""
     drawing = create_bounded_retrieval(lexical(), dense()).compile().get_graph()
     assert set(drawing.nodes) == {
         "__start__",
@@ -40,6 +40,7 @@ def test_the_drawing_shows_nodes_and_both_decisions() -> None:
         "lexical_search",
         "assess_coverage",
         "dense_search",
+        "follow_path",
         "recheck_and_pack",
         "__end__",
     }
@@ -47,6 +48,8 @@ def test_the_drawing_shows_nodes_and_both_decisions() -> None:
         ("__start__", "inspect_request", False),
         ("inspect_request", "lexical_search", True),
         ("inspect_request", "dense_search", True),
+        ("inspect_request", "follow_path", True),
+        ("follow_path", "recheck_and_pack", False),
         ("lexical_search", "assess_coverage", False),
         ("dense_search", "assess_coverage", False),
         ("assess_coverage", "dense_search", True),

@@ -94,14 +94,17 @@ def _bug_unchecked_limits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _bug_uncut_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """A searcher that returns too many rows is not cut."""
-    read = rows.read_rows
+    read, cut = rows.read_rows, rows.cut_rows
     monkeypatch.setattr(searching, "read_rows", lambda answer, channel, asked: read(answer, channel, asked + 9))
+    monkeypatch.setattr(searching, "cut_rows", lambda found, asked, more: cut(found, asked + 9, more))
 
 
 def _bug_unlimited_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reads are not limited."""
     reading = rows.Reading
-    monkeypatch.setattr(searching, "Reading", lambda known, reads_left: reading(known=known, reads_left=reads_left + 9))
+    monkeypatch.setattr(
+        searching, "Reading", lambda known, reads_left, **_: reading(known=known, reads_left=reads_left + 9)
+    )
 
 
 def _bug_wrong_reason(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,7 +120,13 @@ def _bug_packing_over_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _bug_no_recheck(monkeypatch: pytest.MonkeyPatch) -> None:
     """The recheck lets everything pass."""
-    monkeypatch.setattr(recheck_and_pack, "_is_unchanged", lambda _seen, _current: True)
+    read_again = recheck_and_pack._read_again
+
+    def lenient(*args: Any) -> Any:
+        _, found, notes = yield from read_again(*args)
+        return {}, found, notes
+
+    monkeypatch.setattr(recheck_and_pack, "_read_again", lenient)
 
 
 def _bug_lost_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,7 +148,7 @@ def _bug_duplicates_kept(monkeypatch: pytest.MonkeyPatch) -> None:
         return unit.model_copy(update={"fingerprint": f"of {unit.unit_id}"})
 
     monkeypatch.setattr(rows.Unit, "from_document", by_id)
-    monkeypatch.setattr(recheck_and_pack, "_is_unchanged", lambda seen, current: seen.unit_id in current)
+    monkeypatch.setattr(recheck_and_pack, "_is_unchanged", lambda _seen, _current: True)
 
 
 VIOLATIONS = (AssertionError, GraphRecursionError, RequestError)

@@ -185,7 +185,13 @@ def test_dropped_ids_reach_the_diagnostics_only() -> None:
     """Which units were dropped is a protected record."""
     records: list[dict[str, Any]] = []
     outcome = ask(lexical(PAIR), units=Source(PAIR[1]), diagnostics=records.append)
-    assert records == [{"event": "dropped_at_recheck", "query_id": outcome.packet.query_id, "unit_ids": ["a"]}]
+    (record,) = records
+    assert record == {
+        "event": "dropped_at_recheck",
+        "query_id": outcome.packet.query_id,
+        "unit_ids": ["a"],
+        "reasons": {"a": "gone"},
+    }
 
 
 @pytest.mark.parametrize("source", [BrokenSource(), OddSource(*HITS)])

@@ -7,7 +7,7 @@ import pytest
 from langchain_core.documents import Document
 
 from bounded_retrieval.contracts.candidate import Candidate, Unit
-from bounded_retrieval.policies.rows import Reading, read_rows
+from bounded_retrieval.policies.rows import Reading, Rows, cut_rows, read_rows
 
 
 def row(unit_id: str, text: str | None = None, channel: str = "lexical") -> Candidate:
@@ -28,6 +28,12 @@ def read(rows: list[Candidate], reads_left: int = 9, fetched: dict[str, Any] | N
     return reading
 
 
+def cut(answer: Any, channel: Any, asked: int) -> Rows:
+    """An answer read and cut to what was asked for."""
+    rows, more = read_rows(answer, channel, asked)
+    return cut_rows(rows, asked, more)
+
+
 def ids(reading: Reading) -> list[str]:
     """The ids that a reading kept."""
     return [candidate.unit_id for candidate in reading.rows]
@@ -35,40 +41,40 @@ def ids(reading: Reading) -> list[str]:
 
 def test_an_answer_is_cut_to_what_was_asked_for() -> None:
     """Rows beyond those asked for are cut, counted, and not charged."""
-    rows = read_rows([row("a"), row("b"), row("c")], "lexical", 2)
+    rows = cut([row("a"), row("b"), row("c")], "lexical", 2)
     assert [candidate.unit_id for candidate in rows.valid] == ["a", "b"]
     assert (rows.charged, rows.cut, rows.invalid) == (2, 1, 0)
 
 
 def test_what_is_no_candidate_is_set_aside_but_charged() -> None:
     """A row of another type is not used, and it still counts as a returned row."""
-    rows = read_rows([None, row("a"), {"unit_id": "b"}], "lexical", 3)
+    rows = cut([None, row("a"), {"unit_id": "b"}], "lexical", 3)
     assert [candidate.unit_id for candidate in rows.valid] == ["a"]
     assert (rows.charged, rows.cut, rows.invalid) == (3, 0, 2)
 
 
 def test_the_channel_is_the_one_that_was_asked() -> None:
     """A searcher cannot pass its rows off as another channel's."""
-    assert read_rows([row("a", channel="lexical")], "dense", 1).valid[0].channel == "dense"
+    assert cut([row("a", channel="lexical")], "dense", 1).valid[0].channel == "dense"
 
 
 @pytest.mark.parametrize("answer", [None, "ab", b"ab", {"a": 1}, 5, iter([]), {1}])
 def test_an_answer_that_is_no_list_is_an_error(answer: Any) -> None:
     """Anything but a sequence of rows is a failed call, and the message names its type."""
     with pytest.raises(TypeError, match=type(answer).__name__):
-        read_rows(answer, "lexical", 3)
+        cut(answer, "lexical", 3)
 
 
 @pytest.mark.parametrize("answer", [[], ()])
 def test_an_empty_answer_is_an_answer(answer: Any) -> None:
     """No rows is nothing found, not a failure."""
-    assert read_rows(answer, "lexical", 3).valid == ()
+    assert cut(answer, "lexical", 3).valid == ()
 
 
 def test_any_sequence_is_an_answer() -> None:
     """A tuple or a deque is as good as a list."""
     for kind in (tuple, deque):
-        rows = read_rows(kind([row("a"), row("b")]), "lexical", 1)
+        rows = cut(kind([row("a"), row("b")]), "lexical", 1)
         assert ([candidate.unit_id for candidate in rows.valid], rows.cut) == (["a"], 1)
 
 
@@ -125,7 +131,7 @@ def test_the_searchers_rows_are_not_changed() -> None:
     """Candidates and documents that a searcher returned are copied, not edited."""
     document = Document(id="a", page_content="one\x00", metadata={"tags": ("x",)})
     answer = [Candidate(unit_id="a", channel="lexical", rank=7, unit=document)]
-    reading = read(list(read_rows(answer, "dense", 1).valid))
+    reading = read(list(cut(answer, "dense", 1).valid))
     assert reading.fresh["a"].text == "one\ufffd"
     assert (answer[0].channel, answer[0].rank) == ("lexical", 7)
     assert (document.page_content, document.metadata) == ("one\x00", {"tags": ("x",)})

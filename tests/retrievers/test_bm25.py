@@ -20,7 +20,7 @@ from bounded_retrieval.errors import (
     RequestError,
 )
 from bounded_retrieval.policies.tokenize import STOP_WORDS, index_terms, tokenize
-from bounded_retrieval.retrievers._bm25_index import _CACHED_FILTERS
+from bounded_retrieval.retrievers import _bm25_backends, _bm25_index
 from bounded_retrieval.retrievers.bm25 import BM25Searcher
 from bounded_retrieval.retrievers.units import MemoryUnits
 
@@ -38,9 +38,13 @@ def pairs(candidates):
     return [(candidate.unit_id, candidate.score) for candidate in candidates]
 
 
-def brute_force(documents, query, k, filter=None):
+def brute_force(documents, query, k, filter, statistics):
     """The declared formula and order, term by term, over plain dictionaries."""
     passes = compile_filter(filter)
+    if statistics == "filtered":
+        documents = [document for document in documents if passes(document.metadata)]
+    if not documents:
+        return []
     counts = {d.id: Counter(index_terms(f"{d.metadata.get('title', '')}\n{d.page_content}")) for d in documents}
     average = sum(sum(count.values()) for count in counts.values()) / len(counts)
     distinct = dict.fromkeys(index_terms(query))
@@ -178,9 +182,9 @@ def test_given_units_are_scored_as_a_search_scores_them(searcher):
 
 
 def test_a_filter_applies_before_ranking(searcher):
-    """A filtered search fills its rows from the units that pass, with the scores they have without the filter."""
+    """A filtered search fills its rows from the units that pass; an empty filter changes nothing."""
     unfiltered = dict(pairs(searcher.search("red pump valve", 5)))
-    assert pairs(searcher.search("red pump valve", 1, {"kind": "note"})) == [("u2", unfiltered["u2"])]
+    assert [c.unit_id for c in searcher.search("red pump valve", 1, {"kind": "note"})] == ["u2"]
     assert [c.unit_id for c in searcher.search("valve", 5, {"title": "Blue"})] == ["u3"]
     assert searcher.search("pump", 5, {"kind": "none"}) == []
     assert pairs(searcher.search("red pump valve", 5, {})) == list(unfiltered.items())
@@ -195,13 +199,78 @@ def test_a_filter_outside_the_language_is_refused(searcher):
         searcher.search("pump", 5, {"kind": None})
 
 
-def test_few_filters_are_kept():
-    """The masks of the latest filters are kept and the cache does not grow beyond them."""
+def test_a_filtered_score_is_worked_out_by_hand(searcher):
+    """``valve`` among the two notes: N = n = 2, lengths 2 and 6, mean 4.
+
+    idf = ln(1 + .5/2.5) = .182322; norms 1.5(.25 + .75 * 2/4) = .9375 and 1.5(.25 + .75 * 6/4) = 2.0625, so that
+    u2 has .182322/1.9375 = .094101 and u3 .182322/3.0625 = .059534.
+    """
+    found = dict(pairs(searcher.search("valve", 5, {"kind": "note"})))
+    assert found == {"u2": pytest.approx(0.094101, abs=1e-6), "u3": pytest.approx(0.059534, abs=1e-6)}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_with_statistics_of_the_corpus_a_filter_changes_no_score(backend):
+    """The units that pass have the scores they have without the filter."""
+    searcher = BM25Searcher.from_documents(DOCUMENTS, backend=backend, statistics="corpus")
+    unfiltered = dict(pairs(searcher.search("red pump valve", 5)))
+    assert pairs(searcher.search("red pump valve", 1, {"kind": "note"})) == [("u2", unfiltered["u2"])]
+    assert searcher.score("valve", ["u1", "u2"], {"kind": "note"}) == {"u1": 0.0, **searcher.score("valve", ["u2"])}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_units_that_do_not_pass_leave_no_trace_in_filtered_scores(backend):
+    """However many units another tenant holds, and whatever they say, an answer stays the same to the last digit."""
+    own = [Document(id=f"a{n}", page_content=f"red pump {'fan ' * n}", metadata={"tenant": "a"}) for n in range(4)]
+    other = [Document(id=f"b{n}", page_content="pump pump valve", metadata={"tenant": "b"}) for n in range(9)]
+    alone = BM25Searcher.from_documents(own, backend=backend).search("pump valve", 9)
+    shared = BM25Searcher.from_documents([*own, *other], backend=backend)
+    assert alone
+    assert shared.search("pump valve", 9, {"tenant": "a"}) == alone
+
+
+def test_given_units_are_scored_under_a_filter_as_a_search_under_it_scores_them(searcher):
+    """Scores of given units under a filter are those of a filtered search; a unit that does not pass has 0."""
+    found = dict(pairs(searcher.search("pump valve", 5, {"kind": "note"})))
+    assert searcher.score("pump valve", ["u3", "u1", "none", "u2"], {"kind": "note"}) == {**found, "u1": 0.0}
+    assert searcher.score("pump valve", [], {"kind": "note"}) == {}
+    assert searcher.score("unknown", ["u2"], {"kind": "note"}) == {"u2": 0.0}
+    with pytest.raises(RequestError):
+        searcher.score("pump", ["u1"], {"$nor": []})
+
+
+def test_every_filter_is_decided_by_the_searcher_itself(searcher):
+    """No filter is left to be enforced on the rows."""
+    for given_filter in (None, {}, {"kind": "note"}, {"$not": {"kind": {"$gt": "a"}}}, {"kind": {"$exists": False}}):
+        assert searcher.pushes_down(given_filter)
+
+
+def test_latest_filters_are_kept_within_a_bound_of_bytes(monkeypatch):
+    """Masks of the filters used last are kept, and no more of them than the bound allows."""
+    monkeypatch.setattr(_bm25_index, "_CACHED_MASK_BYTES", 6_000)
     searcher = BM25Searcher.from_documents(DOCUMENTS)
-    for number in range(3 * _CACHED_FILTERS):
+    for number in range(100):
         assert searcher.search("pump", 5, {"kind": number}) == []
         assert [c.unit_id for c in searcher.search("pump", 5, {"kind": "note"})] == ["u2"]
-    assert len(searcher._index._masks) == _CACHED_FILTERS
+    assert 5 <= len(searcher._index._passing) <= 11
+
+
+@pytest.mark.parametrize("make", ["memory", "files"])
+def test_metadata_is_read_once_for_a_field_not_for_a_filter(monkeypatch, tmp_path, make):
+    """Any number of filters on fields already seen, or on fields that no unit has, read no metadata again."""
+    searcher = BM25Searcher.from_documents(DOCUMENTS)
+    if make == "files":
+        searcher.save(tmp_path)
+        searcher = BM25Searcher.open(tmp_path)
+    reads = []
+    masks, read = searcher._index._masks, searcher._index._masks._read
+    monkeypatch.setattr(masks, "_read", lambda: (reads.append(1), read())[1])
+    for number in range(20):
+        searcher.search("pump", 5, {"kind": {"$gt": str(number)}, f"new {number}": 1})
+    assert len(reads) == 1
+    searcher.search("pump", 5, {"title": "Blue"})
+    assert len(reads) == 2
+    searcher.close()
 
 
 WORDS = st.sampled_from(["red", "pump", "valve", "fan", "the", "HX-200", "blue"])
@@ -213,6 +282,7 @@ CORPORA = st.lists(st.tuples(TEXTS, HELD), min_size=1, max_size=24).map(
 SIMPLE = st.one_of(
     st.fixed_dictionaries({}, optional={"n": st.integers(0, 2), "kind": st.sampled_from("ab")}),
     st.builds(lambda op, n: {"n": {op: n}}, st.sampled_from(["$gt", "$lte", "$ne"]), st.integers(0, 2)),
+    st.builds(lambda field, there: {field: {"$exists": there}}, st.sampled_from(["n", "title"]), st.booleans()),
     st.builds(lambda kinds: {"kind": {"$in": kinds}}, st.lists(st.sampled_from("abc"), min_size=1)),
 )
 FILTERS = st.one_of(
@@ -221,15 +291,89 @@ FILTERS = st.one_of(
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("statistics", ["filtered", "corpus"])
 @given(documents=CORPORA, query=TEXTS, k=st.integers(1, 8), filter=FILTERS)
-def test_any_search_gives_what_the_formula_gives(backend, documents, query, k, filter):
+def test_any_search_gives_what_the_formula_gives(backend, statistics, *, documents, query, k, filter):
     """Units, order, ties and scores are those of a term-by-term computation, for any filter and any k."""
-    searcher = BM25Searcher.from_documents(documents, backend=backend)
-    expected = brute_force(documents, query, k, filter)
+    searcher = BM25Searcher.from_documents(documents, backend=backend, statistics=statistics)
+    expected = brute_force(documents, query, k, filter, statistics)
     found = searcher.search(query, k, filter)
     assert [candidate.unit_id for candidate in found] == [unit_id for unit_id, _ in expected]
     assert [candidate.score for candidate in found] == pytest.approx([score for _, score in expected])
-    assert searcher.score(query, [c.unit_id for c in found]) == dict(pairs(found))
+    assert searcher.score(query, [c.unit_id for c in found], filter) == dict(pairs(found))
+
+
+CONSTANTS = st.tuples(
+    st.sampled_from([0, 0.0, 1e-300, 1e-17, 1e-12, 1e-6, 0.1, 0.9, 1.5, 2, 10.0, 1e6]),
+    st.sampled_from([0, 0.3, 0.75, 1]),
+)
+LONG_TEXTS = st.lists(WORDS, min_size=1, max_size=40).map(" ".join)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@given(data=st.data(), documents=CORPORA, query=TEXTS, k=st.integers(1, 30), filter=FILTERS, constants=CONSTANTS)
+def test_a_filtered_search_is_that_of_an_index_of_the_passing_units(
+    tmp_path_factory, backend, *, data, documents, query, k, filter, constants
+):
+    """Ids, ranks and scores under a filter are those of an index of only the units that pass, edits and files too."""
+    k1, b = constants
+    searcher = BM25Searcher.from_documents(documents, backend=backend, k1=k1, b=b)
+    held = {document.id: document for document in documents}
+
+    def check(searcher):
+        passing = [document for document in held.values() if compile_filter(filter)(document.metadata)]
+        alone = BM25Searcher.from_documents(passing, backend=backend, k1=k1, b=b)
+        assert searcher.search(query, k, filter) == alone.search(query, k)
+        ids = [document.id for document in passing]
+        assert searcher.score(query, ids, filter) == alone.score(query, ids)
+
+    check(searcher)
+    new = Document(
+        id=data.draw(st.sampled_from(["u00", "u99"])), page_content=data.draw(LONG_TEXTS), metadata=data.draw(HELD)
+    )
+    searcher.add([new])
+    held[new.id] = new
+    gone = data.draw(st.sets(st.sampled_from(sorted(held)), max_size=3))
+    searcher.remove(gone)
+    held = {unit_id: document for unit_id, document in held.items() if unit_id not in gone}
+    check(searcher)
+    folder = tmp_path_factory.mktemp("index")
+    searcher.save(folder)
+    opened = BM25Searcher.open(folder, backend=backend)
+    check(opened)
+    opened.close()
+
+
+@pytest.mark.parametrize("k1", [1e-6, 0.9, 1.5, 100.0])
+@pytest.mark.parametrize("b", [0.0, 0.75, 1.0])
+def test_counts_are_read_back_from_scores_exactly(k1, b):
+    """Term counts up to thousands, in units of very different lengths, come back from the stored scores unchanged."""
+    sizes = [1, 2, 3, 7, 50, 999, 4000]
+    documents = [Document(id=f"{n:02}", page_content="pump " * size + "fan " * n**3) for n, size in enumerate(sizes)]
+    scorer = BM25Searcher.from_documents(documents, k1=k1, b=b)._index.scorer
+    idf = math.log(1 + 0.5 / (len(sizes) + 0.5))
+    assert scorer._counts(np.arange(len(sizes)), scorer.postings.data[: len(sizes)], idf).tolist() == sizes
+
+
+def test_long_postings_are_computed_in_parts(monkeypatch):
+    """Whatever number of postings is taken at a time, the answer is the same."""
+    documents = [Document(id=f"{n:03}", page_content="pump " * (n % 7 + 1), metadata={"n": n % 3}) for n in range(100)]
+    searcher = BM25Searcher.from_documents(documents)
+    whole = searcher.search("pump", 100, {"n": {"$gt": 0}})
+    for size in (1, 7, 99, 100):
+        monkeypatch.setattr(_bm25_backends, "_PART", size)
+        assert searcher.search("pump", 100, {"n": {"$gt": 0}}) == whole
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("constants", [{"k1": 0}, {"k1": 0, "b": 1}, {"b": 1}])
+def test_a_norm_of_nothing_gives_no_warning_and_no_lost_unit(backend, constants):
+    """With k1 = 0, or b = 1 and a unit without terms, units that lack a query's term keep what its others give."""
+    documents = [*DOCUMENTS, Document(id="u0", page_content="?!", metadata={"kind": "note"})]
+    searcher = BM25Searcher.from_documents(documents, backend=backend, **constants)
+    assert {c.unit_id for c in searcher.search("red pump valve", 5)} == {"u1", "u2", "u3"}
+    assert {c.unit_id for c in searcher.search("red pump valve", 5, {"kind": "note"})} == {"u2", "u3"}
+    assert searcher.score("red fan", ["u0", "u2"]) == {"u0": 0.0, "u2": 0.0}
 
 
 def test_ties_at_the_last_row_go_to_the_lowest_id():
@@ -277,7 +421,9 @@ def test_scores_by_term_are_those_that_bm25s_computes():
     np.testing.assert_allclose(postings.data, expected["data"], rtol=1e-12)
 
 
-@pytest.mark.parametrize("setting", [{"k1": -1.0}, {"k1": math.nan}, {"b": 1.5}, {"backend": "lucene"}])
+@pytest.mark.parametrize(
+    "setting", [{"k1": -1.0}, {"k1": math.nan}, {"b": 1.5}, {"backend": "lucene"}, {"statistics": "all"}]
+)
 def test_settings_out_of_range_are_refused(setting):
     """An impossible constant or an unknown backend is an error that names it."""
     with pytest.raises(ConfigurationError, match=next(iter(setting))):

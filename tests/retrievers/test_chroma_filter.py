@@ -11,8 +11,15 @@ from langchain_core.documents import Document
 from langchain_core.embeddings import DeterministicFakeEmbedding, Embeddings
 
 from bounded_retrieval.contracts.filters import compile_filter
+from bounded_retrieval.errors import RequestError
 from bounded_retrieval.retrievers import chroma
-from bounded_retrieval.retrievers._chroma_filter import compile_where, pack_metadata, unpack_metadata
+from bounded_retrieval.retrievers._chroma_filter import (
+    MAX_VALUES,
+    compile_where,
+    decides_whole,
+    pack_metadata,
+    unpack_metadata,
+)
 from bounded_retrieval.retrievers.chroma import ChromaSearcher
 
 EMBEDDING = DeterministicFakeEmbedding(size=16)
@@ -45,6 +52,7 @@ CONDITIONS = st.one_of(
         min_size=1,
         max_size=2,
     ),
+    st.fixed_dictionaries({"$exists": st.booleans()}),
 )
 FILTERS = st.recursive(
     st.dictionaries(FIELDS, CONDITIONS, max_size=2),
@@ -73,6 +81,72 @@ def test_a_filtered_search_equals_brute_force(metadatas, filters):
             expected = [(row.unit_id, row.score) for row in everything if accepts(row.unit.metadata)]
             for k in (20, 2):
                 assert [(row.unit_id, row.score) for row in searcher.search("query", k, condition)] == expected[:k]
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.dictionaries(FIELDS, VALUES, max_size=3), min_size=1, max_size=8),
+    st.lists(FILTERS, min_size=1, max_size=8),
+)
+def test_what_is_pushed_down_whole_is_decided_by_chroma_alone(metadatas, filters):
+    """Chroma's own answer holds every passing unit, and only those where the searcher says so."""
+    units = [Document(id=str(n), page_content="a", metadata=metadata) for n, metadata in enumerate(metadatas)]
+    with closing(ChromaSearcher.from_documents(units, LetterEmbeddings())) as searcher:
+        held = {unit_id: unit.metadata for unit_id, unit in searcher.fetch(searcher.ids()).items()}
+        for condition in filters:
+            where, accepts = compile_where(condition), compile_filter(condition)
+            passing = {unit_id for unit_id, metadata in held.items() if accepts(metadata)}
+            narrowed = where if isinstance(where, dict) else None
+            raw = set() if where is False else set(searcher._live().get(where=narrowed)["ids"])
+            assert raw == passing if searcher.pushes_down(condition) else raw >= passing
+
+
+@pytest.mark.parametrize(
+    ("condition", "whole"),
+    [
+        (None, True),
+        ({}, True),
+        ({"kind": "note", "n": {"$in": [1, 2.0, True]}}, True),
+        ({"kind": {"$nin": ["note"]}, "n": {"$gte": 3, "$lt": 9.0}}, True),
+        ({"$not": {"$or": [{"kind": "note"}, {"n": {"$ne": 3}}]}}, True),
+        ({"n": {"$in": []}, "kind": {"$gt": "a"}}, True),
+        ({"$or": [{"n": {"$nin": []}}, {"kind": {"$gt": "a"}}]}, True),
+        ({"kind": {"$gt": "a"}}, False),
+        ({"kind": "note", "day": {"$lte": "2026-01-01"}}, False),
+        ({"$not": {"n": {"$gt": 3}}}, False),
+        ({"n": {"$gt": 2**53}}, False),
+        ({"n": 1.5}, False),
+        ({"n": {"$ne": 1.5}}, False),
+        ({"n": {"$gt": 1.5}}, False),
+        ({"n": {"$exists": True}}, False),
+        ({"$not": {"n": {"$exists": True}}}, False),
+        ({"n": {"$in": [str(n) for n in range(MAX_VALUES + 1)]}}, False),
+        ({"n": {"$nin": [str(n) for n in range(MAX_VALUES + 1)]}}, False),
+        ({"#n": 1}, False),
+    ],
+)
+def test_what_is_pushed_down_whole_is_told(condition, whole):
+    """Equality and orderings with whole numbers are; texts in order, fractions, existence and long lists are not."""
+    assert decides_whole(condition) is whole
+
+
+def test_a_filter_outside_the_language_is_neither_pushed_down_nor_not():
+    """Asking about an unknown operator is the same error as searching with it."""
+    with closing(ChromaSearcher.from_documents([], LetterEmbeddings())) as searcher:
+        with pytest.raises(RequestError, match="unknown operator"):
+            searcher.pushes_down({"n": {"$regex": "x"}})
+        assert searcher.pushes_down({"n": 1})
+
+
+def test_lists_of_the_longest_length_are_pushed_down_whole():
+    """500 texts fit into one where clause, also where the field holds lists and mixed lists, and negated."""
+    metadatas = [{"of": "7"}, {"of": ["x", "499"]}, {"of": [1, "0"]}, {"of": [True, "x"]}, {"of": 7}, {}]
+    units = [Document(id=str(n), page_content="a", metadata=metadata) for n, metadata in enumerate(metadatas)]
+    among = {"of": {"$in": [str(n) for n in range(MAX_VALUES)]}}
+    with closing(ChromaSearcher.from_documents(units, LetterEmbeddings())) as searcher:
+        assert searcher.pushes_down(among)
+        assert set(searcher._live().get(where=compile_where(among))["ids"]) == {"0", "1", "2"}
+        assert set(searcher._live().get(where=compile_where({"$not": among}))["ids"]) == {"3", "4", "5"}
 
 
 def test_long_value_lists_are_taken():
@@ -115,6 +189,8 @@ HELD = [
     [1.0],
     [True],
     [1, 2.0],
+    [1, "a"],
+    [True, 2],
 ]
 
 

@@ -6,18 +6,16 @@ import subprocess
 import sys
 
 import pytest
-from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.documents import Document
 from langchain_core.embeddings import DeterministicFakeEmbedding
 from langchain_core.retrievers import BaseRetriever
-from langchain_core.runnables import RunnableLambda
-from langchain_core.tracers.context import collect_runs
 from langchain_core.vectorstores import InMemoryVectorStore, VectorStore
 
 from bounded_retrieval.contracts.normalise import content_id
 from bounded_retrieval.contracts.ports import Searcher, UnitSource
 from bounded_retrieval.errors import ConfigurationError, RequestError
 from bounded_retrieval.retrievers import langchain as adapters
+from bounded_retrieval.retrievers._chroma_filter import compile_where
 from bounded_retrieval.retrievers.langchain import RetrieverSearcher, VectorStoreSearcher, as_searcher
 
 EMBEDDING = DeterministicFakeEmbedding(size=16)
@@ -251,40 +249,32 @@ async def test_a_stores_retriever_works_as_a_retriever(store, search):
     assert retriever.search_kwargs == {"k": 6}
 
 
-class Listener(BaseCallbackHandler):
-    """Remembers every document that a retriever emitted."""
-
-    def __init__(self):
-        self.heard = []
-
-    def on_retriever_end(self, documents, **kwargs):
-        self.heard.extend(documents)
+@pytest.mark.parametrize("filter", [None, {}, *FILTERS])
+def test_what_a_store_decides_itself_is_told(store, filter):
+    """An in-memory store decides every filter, a retriever and an unknown store none but the empty one."""
+    assert as_searcher(store, "dense").pushes_down(filter)
+    for undecided in (PlainStore([]), ListRetriever(documents=[])):
+        assert as_searcher(undecided, "dense").pushes_down(filter) is not bool(filter)
 
 
-class OuterRetriever(BaseRetriever):
-    """Calls an inner retriever, and hands its callbacks on or (as many do) leaves that out."""
+@pytest.mark.parametrize(("filter", "whole"), list(zip(FILTERS, [True, True, False, False, True], strict=True)))
+def test_what_a_chroma_store_decides_itself_is_told(filter, whole):
+    """Of Chroma it depends on the filter: where it is said to decide, its rows are the passing ones."""
+    langchain_chroma = pytest.importorskip("langchain_chroma")
+    chroma = langchain_chroma.Chroma(collection_name="pushed", embedding_function=EMBEDDING)
+    chroma.add_documents(UNITS)
+    try:
+        assert as_searcher(chroma, "dense").pushes_down(filter) is whole
+        where = compile_where(filter)
+        if whole:
+            found = [] if where is False else chroma.get(where=where)["ids"]
+            assert set(found) == passing(filter)
+    finally:
+        chroma.delete_collection()
 
-    inner: BaseRetriever
-    hands_on: bool
 
-    def _get_relevant_documents(self, query, *, run_manager):
-        return self.inner.invoke(query, config={"callbacks": run_manager.get_child()} if self.hands_on else None)
-
-
-@pytest.mark.parametrize("hands_on", [False, True])
-@pytest.mark.parametrize("detached", [False, True])
-async def test_detached_documents_reach_no_listener(search, detached, hands_on):
-    """Callbacks and run collectors of the surrounding run hear a retriever's documents only if it is attached."""
-    listener = Listener()
-    retriever = OuterRetriever(inner=ListRetriever(documents=UNITS), hands_on=hands_on)
-    searcher = as_searcher(retriever, "lexical", detached=detached)
-
-    async def inside(query):
-        return await search(searcher, query, 2)
-
-    with collect_runs() as collector:
-        await RunnableLambda(inside).ainvoke("q", config={"callbacks": [listener]})
-        RunnableLambda(lambda query: query).invoke("still collected")
-    assert bool(listener.heard) is not detached
-    kinds = {child.run_type for run in collector.traced_runs for child in [run, *run.child_runs]}
-    assert kinds == ({"chain"} if detached else {"chain", "retriever"})
+def test_asking_what_is_pushed_down_checks_the_filter(store):
+    """A filter outside the language is refused by every adapter."""
+    for obj in (store, PlainStore([]), ListRetriever(documents=[])):
+        with pytest.raises(RequestError, match="unknown operator"):
+            as_searcher(obj, "dense").pushes_down({"$nor": []})

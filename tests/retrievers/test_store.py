@@ -10,14 +10,18 @@ import pytest
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 
+from bounded_retrieval.cli import main
+from bounded_retrieval.contracts.relationships import EntityName, Relationship
 from bounded_retrieval.errors import (
     ConfigurationError,
     EmbeddingMismatchError,
     SourceError,
     StoreBusyError,
+    StoreCorruptError,
     StoreError,
     StoreMissingError,
 )
+from bounded_retrieval.retrievers.relationships import RelationshipStore
 from bounded_retrieval.retrievers.store import build_index, open_index
 
 
@@ -303,3 +307,126 @@ def test_ids_and_text_of_any_script_go_through(tmp_path):
     ]
     build_index(odd, tmp_path, embedding=TinyEmbeddings())
     assert contents(tmp_path) == odd
+
+
+def declared(object_id="team:1"):
+    """One relationship and one name."""
+    link = Relationship(subject="device:1", relation="maintained_by", object=object_id, source_unit="u00")
+    return RelationshipStore([link], [EntityName(entity_id="device:1", name="Device", source_unit="u01")])
+
+
+def test_an_index_keeps_the_relationships_it_was_given(root):
+    """They come back with the index, are counted, and stand in the manifest with their size."""
+    report = build_index(documents(6), root, embedding=TinyEmbeddings(), relationships=declared())
+    assert (report.relationships, report.unchanged) == (1, 6)
+    with open_index(root, embedding=TinyEmbeddings()) as index:
+        assert list(index.relationships.relationships()) == list(declared().relationships())
+        assert list(index.relationships.names()) == list(declared().names())
+        path = root / "generations" / index.manifest.generation / "relationships.jsonl"
+        assert index.manifest.files["relationships.jsonl"] == path.stat().st_size
+    build_index(documents(6), root, embedding=TinyEmbeddings(), relationships=declared("team:2"))
+    with open_index(root, embedding=TinyEmbeddings()) as index:
+        assert [r.object for r in index.relationships.relationships_of("device:1", "maintained by")] == ["team:2"]
+
+
+def test_a_build_without_relationships_drops_the_old_ones(root):
+    """A directory holds exactly what it was given: no relationships are none, an empty store is an empty store."""
+    with open_index(root, embedding=TinyEmbeddings()) as index:
+        assert index.relationships is None
+    build_index(documents(6), root, embedding=TinyEmbeddings(), relationships=RelationshipStore())
+    with open_index(root, embedding=TinyEmbeddings()) as index:
+        assert len(index.relationships) == 0
+    build_index(documents(6), root, embedding=TinyEmbeddings(), relationships=declared())
+    assert build_index(documents(6), root, embedding=TinyEmbeddings()).relationships == 0
+    with open_index(root, embedding=TinyEmbeddings()) as index:
+        assert index.relationships is None
+        assert "relationships.jsonl" not in index.manifest.files
+
+
+def test_an_open_index_keeps_its_relationships(root):
+    """A reader goes on seeing the relationships that it opened, even when their generation is deleted."""
+    build_index(documents(6), root, embedding=TinyEmbeddings(), relationships=declared())
+    with open_index(root, embedding=TinyEmbeddings()) as index:
+        build_index(documents(6), root, embedding=TinyEmbeddings())
+        build_index(documents(6), root, embedding=TinyEmbeddings())
+        assert len(index.relationships.relationships_of("device:1", "maintained by")) == 1
+
+
+@pytest.mark.parametrize("damage", ["missing", "longer", "spoilt"])
+def test_damaged_relationships_are_named(root, damage):
+    """A missing, longer or spoilt file makes the index damaged, by the file's name; the next build mends it."""
+    build_index(documents(6), root, embedding=TinyEmbeddings(), relationships=declared())
+    path = root / "generations" / "000002" / "relationships.jsonl"
+    whole = path.read_bytes()
+    path.unlink()
+    if damage != "missing":
+        path.write_bytes(whole + b" " if damage == "longer" else b"x" + whole[1:])
+    with pytest.raises(StoreCorruptError, match=r"relationships\.jsonl"):
+        open_index(root, embedding=TinyEmbeddings())
+    build_index(documents(6), root, embedding=TinyEmbeddings(), relationships=declared())
+    with open_index(root, embedding=TinyEmbeddings()) as index:
+        assert len(index.relationships) == 1
+
+
+def test_a_failed_build_keeps_the_old_relationships(root):
+    """When a build with other relationships fails, the old ones answer."""
+    build_index(documents(6), root, embedding=TinyEmbeddings(), relationships=declared())
+    with pytest.raises(SourceError, match="no units"):
+        build_index([], root, embedding=TinyEmbeddings(), relationships=declared("team:2"))
+    with open_index(root, embedding=TinyEmbeddings()) as index:
+        assert next(index.relationships.relationships()).object == "team:1"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder of one document and one relationship file, and the relationship file of another folder."""
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "unit.txt").write_text("The pump is blue.")
+    declared().to_jsonl(tmp_path / "docs" / "relationships.jsonl")
+    declared("team:2").to_jsonl(tmp_path / "other.jsonl")
+    return tmp_path
+
+
+def kept_object(index_directory):
+    """The object of the one relationship that an index keeps; none without a store."""
+    with open_index(index_directory) as index:
+        store = index.relationships
+        return store and (len(index.units), next(store.relationships()).object)
+
+
+def test_the_command_takes_the_relationships_of_a_folder(folder, capsys):
+    """A file of that name in the folder becomes the index's relationships, is no document, and is counted."""
+    assert main(["index", str(folder / "docs"), "--to", str(folder / "index")]) == 0
+    assert kept_object(folder / "index") == (1, "team:1")
+    stored = capsys.readouterr().err.splitlines()[-1]
+    assert stored == f"stored 1 relationships from {folder / 'docs' / 'relationships.jsonl'}"
+
+
+def test_the_command_takes_a_relationship_file(folder, capsys):
+    """A file given by option is taken; indexing again without it drops its relationships and says nothing of any."""
+    arguments = ["index", str(folder / "docs" / "unit.txt"), "--to", str(folder / "index")]
+    assert main([*arguments, "--relationships", str(folder / "other.jsonl")]) == 0
+    assert kept_object(folder / "index") == (1, "team:2")
+    assert f"stored 1 relationships from {folder / 'other.jsonl'}\n" in capsys.readouterr().err
+    assert main(arguments) == 0
+    assert kept_object(folder / "index") is None
+    assert "relationships" not in capsys.readouterr().err
+
+
+def test_the_command_refuses_two_sources_of_relationships(folder, capsys):
+    """An option and a file in a folder together are an error that names both; the same file twice is none."""
+    arguments = ["index", str(folder / "docs"), "--to", str(folder / "index"), "--relationships"]
+    assert main([*arguments, str(folder / "other.jsonl")]) == 2
+    message = capsys.readouterr().err
+    assert str(folder / "other.jsonl") in message
+    assert str(folder / "docs" / "relationships.jsonl") in message
+    assert not (folder / "index").exists()
+    assert main([*arguments, str(folder / "docs" / "relationships.jsonl")]) == 0
+
+
+def test_the_command_names_a_faulty_relationship_file(folder, capsys):
+    """A faulty line ends the command before anything is indexed, with file, line and field in one line."""
+    (folder / "docs" / "relationships.jsonl").write_text('{"subject": "a"}')
+    assert main(["index", str(folder / "docs"), "--to", str(folder / "index")]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert not (folder / "index").exists()

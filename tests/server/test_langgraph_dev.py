@@ -166,6 +166,7 @@ async def test_the_drawing_explains_itself(client: LangGraphClient) -> None:
         "lexical_search",
         "assess_coverage",
         "dense_search",
+        "follow_path",
         "recheck_and_pack",
         "__end__",
     ]
@@ -175,6 +176,8 @@ async def test_the_drawing_explains_itself(client: LangGraphClient) -> None:
         ("__start__", "inspect_request", None, False),
         ("inspect_request", "lexical_search", "text", True),
         ("inspect_request", "dense_search", "fixed_dense", True),
+        ("inspect_request", "follow_path", "structured", True),
+        ("follow_path", "recheck_and_pack", None, False),
         ("lexical_search", "assess_coverage", None, False),
         ("dense_search", "assess_coverage", None, False),
         ("assess_coverage", "dense_search", "continue", True),
@@ -221,6 +224,14 @@ async def test_a_run_gives_a_packet_with_its_stop_reason(client: LangGraphClient
         item["unit_id"] for item in result["packet"]["items"]
     ]
     assert "HX-210" in result["documents"][0]["page_content"]
+
+
+async def test_a_path_is_followed_on_the_server(client: LangGraphClient) -> None:
+    """A request with a path follows the shipped collection's declared relationships."""
+    path = {"start": "HX-200", "relations": ["maintained by", "led by"]}
+    result = await run(client, "who leads the team?", more={"request": {"path": path}})
+    assert result["stop_reason"] == "path_followed"
+    assert [step["object"] for step in result["packet"]["path"]] == ["team:field-repair", "role:repair-lead"]
 
 
 async def test_streaming_gives_one_event_a_step(client: LangGraphClient) -> None:

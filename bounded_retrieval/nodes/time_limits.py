@@ -1,0 +1,99 @@
+"""Calls that may hang: made in a thread of their own, waited for so long and no longer.
+
+Nothing can stop a thread, so one that hangs is left behind; how many may be left behind is bounded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from threading import Lock, Thread
+from typing import Any
+
+MAX_HANGING = 64
+"""Calls of one graph that may hang at one time; while so many do, further ones are not made and count as hanging."""
+
+
+class TimeLimit:
+    """Makes calls that may take ``seconds`` each. One for each graph; it holds no request's state."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._hanging = 0
+        self._lock = Lock()
+
+    def run(self, function: Callable[[], Any]) -> Any:
+        """Call a function and wait for its answer.
+
+        Raises:
+            TimeoutError: it took too long, or too many earlier calls still hang.
+        """
+        future = self._start(function)
+        try:
+            return future.result(self.seconds)
+        except TimeoutError:
+            if future.done():
+                raise  # the function's own
+            raise self._leave(future) from None
+
+    async def arun(self, function: Callable[[], Any]) -> Any:
+        """Like `run`, without blocking the event loop."""
+        future = self._start(function)
+        waiting = asyncio.wrap_future(future)
+        waiting.add_done_callback(_take_note)
+        await asyncio.wait({waiting}, timeout=self.seconds)
+        # What was answered in time counts, even where a busy event loop comes to look at it late.
+        if not future.done():
+            raise self._leave(future)
+        return future.result()
+
+    async def wait_for(self, answer: Awaitable[Any]) -> Any:
+        """Await an answer; it is cancelled when it takes too long."""
+        task = asyncio.ensure_future(answer)
+        try:
+            await asyncio.wait({task}, timeout=self.seconds)
+        finally:
+            if not task.done():
+                task.cancel()
+                task.add_done_callback(_take_note)
+        if not task.done():
+            raise self._too_long()
+        return task.result()
+
+    def _start(self, function: Callable[[], Any]) -> Future[Any]:
+        if self._hanging >= MAX_HANGING:
+            raise TimeoutError(f"not called: {MAX_HANGING} earlier calls still hang")
+        future: Future[Any] = Future()
+        future.set_running_or_notify_cancel()
+        context = contextvars.copy_context()
+
+        def work() -> None:
+            try:
+                future.set_result(context.run(function))
+            except BaseException as error:  # noqa: BLE001 - whoever waits is told
+                future.set_exception(error)
+
+        # A daemon, so that one that hangs does not keep the process from ending.
+        Thread(target=work, name="bounded-retrieval-call", daemon=True).start()
+        return future
+
+    def _leave(self, future: Future[Any]) -> TimeoutError:
+        with self._lock:
+            self._hanging += 1
+        future.add_done_callback(self._come_back)
+        return self._too_long()
+
+    def _come_back(self, _: Future[Any]) -> None:
+        with self._lock:
+            self._hanging -= 1
+
+    def _too_long(self) -> TimeoutError:
+        return TimeoutError(f"took longer than {self.seconds * 1000:.0f} ms")
+
+
+def _take_note(done: asyncio.Future[Any]) -> None:
+    # asyncio complains of exceptions that nobody looked at.
+    if not done.cancelled():
+        done.exception()
