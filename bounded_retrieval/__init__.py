@@ -11,19 +11,23 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bounded_retrieval.contracts.budget import Budget, Usage
     from bounded_retrieval.contracts.candidate import Candidate
+    from bounded_retrieval.contracts.chain import ChainLimits, ChainResult
     from bounded_retrieval.contracts.eligibility import EligibilityView
     from bounded_retrieval.contracts.packet import EvidenceItem, EvidencePacket
     from bounded_retrieval.contracts.request import RetrievalRequest
     from bounded_retrieval.contracts.settings import BoundedContext
     from bounded_retrieval.contracts.stop import StopReason
     from bounded_retrieval.contracts.trace import DecisionTrace
-    from bounded_retrieval.errors import BoundedRetrievalError, RetrievalFailedError
+    from bounded_retrieval.errors import BoundedRetrievalError, ChainStoppedError, RetrievalFailedError
     from bounded_retrieval.graph.as_node import as_node
     from bounded_retrieval.graph.bounded import create_bounded_retrieval
+    from bounded_retrieval.graph.chain import create_recursive_retrieval
     from bounded_retrieval.integrations.diagnostics import JsonlDiagnostics
     from bounded_retrieval.integrations.langchain import BoundedRetriever, create_retrieval_tool
     from bounded_retrieval.policies.coverage import TermCoverage
     from bounded_retrieval.policies.metadata_view import MetadataView
+    from bounded_retrieval.policies.planners import TemplatePlanner
+    from bounded_retrieval.policies.reading import ExtractiveReader
     from bounded_retrieval.retrievers.bm25 import BM25Searcher
     from bounded_retrieval.retrievers.chroma import ChromaSearcher
     from bounded_retrieval.retrievers.relationships import RelationshipStore
@@ -38,22 +42,28 @@ _HOMES = {
     "BoundedRetriever": "integrations.langchain",
     "Budget": "contracts.budget",
     "Candidate": "contracts.candidate",
+    "ChainLimits": "contracts.chain",
+    "ChainResult": "contracts.chain",
+    "ChainStoppedError": "errors",
     "ChromaSearcher": "retrievers.chroma",
     "DecisionTrace": "contracts.trace",
     "EligibilityView": "contracts.eligibility",
     "EvidenceItem": "contracts.packet",
     "EvidencePacket": "contracts.packet",
+    "ExtractiveReader": "policies.reading",
     "JsonlDiagnostics": "integrations.diagnostics",
     "MetadataView": "policies.metadata_view",
     "RelationshipStore": "retrievers.relationships",
     "RetrievalFailedError": "errors",
     "RetrievalRequest": "contracts.request",
     "StopReason": "contracts.stop",
+    "TemplatePlanner": "policies.planners",
     "TermCoverage": "policies.coverage",
     "Usage": "contracts.budget",
     "as_node": "graph.as_node",
     "build_index": "retrievers.store",
     "create_bounded_retrieval": "graph.bounded",
+    "create_recursive_retrieval": "graph.chain",
     "create_retrieval_tool": "integrations.langchain",
     "open_index": "retrievers.store",
 }
@@ -65,22 +75,28 @@ __all__ = [
     "BoundedRetriever",
     "Budget",
     "Candidate",
+    "ChainLimits",
+    "ChainResult",
+    "ChainStoppedError",
     "ChromaSearcher",
     "DecisionTrace",
     "EligibilityView",
     "EvidenceItem",
     "EvidencePacket",
+    "ExtractiveReader",
     "JsonlDiagnostics",
     "MetadataView",
     "RelationshipStore",
     "RetrievalFailedError",
     "RetrievalRequest",
     "StopReason",
+    "TemplatePlanner",
     "TermCoverage",
     "Usage",
     "as_node",
     "build_index",
     "create_bounded_retrieval",
+    "create_recursive_retrieval",
     "create_retrieval_tool",
     "open_index",
 ]

@@ -13,7 +13,8 @@
     │   ├── StoreCorruptError            half-written or damaged
     │   ├── StoreBusyError               another process is writing it
     │   └── EmbeddingMismatchError       built with another embedding
-    └── RetrievalFailedError             no permitted attempt answered (carries the packet)
+    ├── RetrievalFailedError             no permitted attempt answered (carries the packet)
+    └── ChainStoppedError                a chain ended unresolved under on_stop="fail" (carries the result)
 
 Each message is one line and names the field or file, the limit and the value.
 """
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pydantic import ValidationError
 
+    from bounded_retrieval.contracts.chain import UnresolvedChain
     from bounded_retrieval.contracts.packet import EvidencePacket
 
 
@@ -87,6 +89,21 @@ class RetrievalFailedError(BoundedRetrievalError):
     def __init__(self, message: str, packet: EvidencePacket) -> None:
         super().__init__(message)
         self.packet = packet
+
+
+class ChainStoppedError(BoundedRetrievalError):
+    """A recursive chain ended unresolved, and the builder said ``on_stop="fail"``.
+
+    Attributes:
+        result: how it ended, with the whole trail.
+    """
+
+    def __init__(self, result: UnresolvedChain) -> None:
+        super().__init__(
+            f"{result.stop_reason.value}: the chain ended unresolved after {len(result.trail)} hops; "
+            f"open: {_short('; '.join(result.unresolved))}"
+        )
+        self.result = result
 
 
 def _problem_lines(error: ValidationError, where: str) -> list[str]:

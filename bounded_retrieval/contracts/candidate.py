@@ -64,10 +64,14 @@ class Unit(BaseModel):
     metadata_converted: bool = False
 
     @classmethod
-    def from_document(cls, document: Document, unit_id: str | None = None) -> Unit:
-        """Copy a LangChain document; without any id the unit takes a stable one from its text."""
+    def from_document(cls, document: Document, unit_id: str | None = None, private: Collection[str] = ()) -> Unit:
+        """Copy a LangChain document; without any id the unit takes a stable one from its text.
+
+        Metadata fields named in ``private``, the title among them, are left out.
+        """
         text = clean_text(document.page_content)
-        metadata, converted = clean_metadata(document.metadata)
+        public = {name: value for name, value in document.metadata.items() if clean_text(str(name)) not in private}
+        metadata, converted = clean_metadata(public)
         title = metadata.pop("title", None)
         return cls(
             unit_id=clean_text(str(unit_id or document.id or content_id(text))),
@@ -77,11 +81,6 @@ class Unit(BaseModel):
             metadata=metadata,
             metadata_converted=converted,
         )
-
-    def without(self, fields: Collection[str]) -> Unit:
-        """The unit without these metadata fields."""
-        kept = {name: value for name, value in self.metadata.items() if name not in fields}
-        return self if len(kept) == len(self.metadata) else self.model_copy(update={"metadata": kept})
 
     def to_document(self) -> Document:
         """The unit as a LangChain document, its title back in the metadata."""

@@ -14,6 +14,7 @@ from typing import Any, get_args
 from bounded_retrieval.contracts.assessment import Observation
 from bounded_retrieval.contracts.budget import Budget, Usage
 from bounded_retrieval.contracts.candidate import Channel
+from bounded_retrieval.contracts.chain import ChainResult
 from bounded_retrieval.contracts.normalise import clean_text
 from bounded_retrieval.contracts.packet import ChannelResult, EvidenceItem, EvidencePacket
 from bounded_retrieval.contracts.trace import CoverageAssessed, DecisionTrace, RequestInspected, SearchAttempted
@@ -21,8 +22,10 @@ from bounded_retrieval.contracts.wording import (
     COUNTED,
     NOTES,
     WHY_NOT,
+    describe_chain_end,
     describe_choice,
     describe_event,
+    describe_fired,
     describe_missing,
     describe_source,
     printable,
@@ -104,6 +107,33 @@ def trace_to_html(trace: DecisionTrace) -> str:
         if isinstance(event, CoverageAssessed):
             parts += _decision(step, event, trace)
     return _wrap(*parts)
+
+
+def chain_to_html(result: ChainResult) -> str:
+    """Whether the chain resolved, what is open, then the trail: one row for each hop."""
+    facts: list[tuple[str, Any]] = [
+        ("ended", Html(f"<b>{_shown(describe_chain_end(result))}</b>")),
+        ("", f"{result.stop_reason.meaning} {result.stop_reason.not_meaning}"),
+        ("question", _long(result.query)),
+    ]
+    if result.clarification:
+        facts.append(("asked back", _long(result.clarification)))
+    facts += [("note", Html(f"{_code(note)}: {_shown(NOTES.get(note, note))}")) for note in result.notes]
+    rows = [
+        (
+            hop.number,
+            _long(hop.query),
+            None if hop.sub_answer is None else _long(hop.sub_answer),
+            _long("\n".join(hop.unit_ids)),
+            f"{hop.new_units} of {len(hop.unit_ids)}",
+            hop.usage.calls,
+            _code(describe_fired(hop)),
+        )
+        for hop in result.trail
+    ]
+    columns = ("hop", "query", "sub-answer", "units", "new", "calls", "rule fired")
+    trail = _table(columns, rows, "trail") if rows else Html("<p><b>no hop was made</b></p>")
+    return _wrap(_facts(facts, Html(f"recursive chain {_code(result.query_id)}")), trail)
 
 
 def _evidence(items: Sequence[EvidenceItem]) -> Html:

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class StopReason(StrEnum):
-    """Stop reasons of the bounded controller.
+    """Stop reasons of the bounded controller and of the recursive chain.
 
     Each value says why the run ended and never more than that.
     """
@@ -50,6 +50,26 @@ class StopReason(StrEnum):
     AMBIGUOUS_REQUEST = "ambiguous_request"
     """Means: the start name, or a hop, stands for more than one entity; none was chosen.
     Does not mean: any of them is the wrong one."""
+
+    NO_NEXT_QUERY = "no_next_query"
+    """Means: the planner named nothing more to look up.
+    Does not mean: the question is answered."""
+
+    REPEATED_QUERY = "repeated_query"
+    """Means: the next query was one that had been made, or nearly so.
+    Does not mean: nothing else could be asked."""
+
+    SUFFICIENT = "sufficient"
+    """Means: the declared sufficiency test passed on what was found.
+    Does not mean: the evidence is correct or complete."""
+
+    DEPTH_CAP = "depth_cap"
+    """Means: the chain made as many hops as it may.
+    Does not mean: the question is answered, or cannot be."""
+
+    TOKEN_BUDGET_EXHAUSTED = "token_budget_exhausted"  # noqa: S105 - a count of tokens
+    """Means: the models used up the chain's tokens.
+    Does not mean: nothing more exists."""
 
     @property
     def meaning(self) -> str:
@@ -102,6 +122,26 @@ _MEANINGS: dict[StopReason, tuple[str, str]] = {
     StopReason.AMBIGUOUS_REQUEST: (
         "The start name, or a hop, stands for more than one entity; none was chosen.",
         "This does not say that any of them is the wrong one.",
+    ),
+    StopReason.NO_NEXT_QUERY: (
+        "The planner named nothing more to look up.",
+        "This does not say that the question is answered.",
+    ),
+    StopReason.REPEATED_QUERY: (
+        "The next query was one that had been made, or nearly so.",
+        "This does not say that nothing else could be asked.",
+    ),
+    StopReason.SUFFICIENT: (
+        "The declared sufficiency test passed on what was found.",
+        "This does not say that the evidence is correct or complete.",
+    ),
+    StopReason.DEPTH_CAP: (
+        "The chain made as many hops as it may.",
+        "This does not say that the question is answered, or that it cannot be.",
+    ),
+    StopReason.TOKEN_BUDGET_EXHAUSTED: (
+        "The models used up the chain's tokens.",
+        "This does not say that nothing more exists.",
     ),
 }
 

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from pydantic import BaseModel
 
 from bounded_retrieval.contracts.budget import Budget, Usage
+from bounded_retrieval.contracts.chain import ChainResult, Hop
 from bounded_retrieval.contracts.packet import EvidenceItem, EvidencePacket, PathStep
 from bounded_retrieval.contracts.trace import (
     CoverageAssessed,
@@ -35,9 +36,14 @@ NOTES = MappingProxyType(
         "unit_too_long": "a unit too long to fit the packet alone was skipped",
         "units_unread": "some units could not be read within the limits",
         "view_changed": "the run began under another caller's view; what was seen then was discarded",
+        "hop_failed": "a hop's search failed",
+        "planner_failed": "the planner failed, which ended the chain",
+        "reader_failed": "a reader failed, so its hop has no sub-answer",
+        "sufficiency_failed": "the sufficiency test failed, which counts as not passed",
+        "unusable_query": "the planner's next query was blank or too long to be made",
     }
 )
-"""Every note that a packet can carry, and what it says."""
+"""Every note that a packet or a chain can carry, and what it says."""
 
 WHY_NOT = MappingProxyType(
     {
@@ -126,6 +132,18 @@ def describe_event(event: BaseModel) -> str:
 def describe_choice(event: CoverageAssessed) -> str:
     """What a decision came to: stop, and why, or go on, and with what."""
     return f"stop: {event.stop_reason.value}" if event.stop_reason else f"go on: {event.action}"
+
+
+def describe_chain_end(result: ChainResult) -> str:
+    """Whether a chain resolved, and if not, what is open; the first line wherever a chain is shown."""
+    if result.resolved:
+        return f"RESOLVED ({result.stop_reason.value}): every part that was looked up has a sub-answer"
+    return f"UNRESOLVED ({result.stop_reason.value}): still open: {'; '.join(result.unresolved)}"
+
+
+def describe_fired(hop: Hop) -> str:
+    """The rules that fired after a hop, or that none did."""
+    return ", ".join(check.rule.value for check in hop.checks if check.fired) or "none"
 
 
 def _describe_path(event: PathAttempted) -> str:

@@ -121,6 +121,36 @@ def create_bounded_retrieval(  # noqa: PLR0913 - one keyword for each part a cal
     return _wire(parts, context_schema, output_keys)
 
 
+def parts_of(graph: Any) -> Parts | None:
+    """The parts that a bounded graph, compiled or not, was built from; none of any other object."""
+    parts = getattr(getattr(graph, "builder", graph), "bounded_parts", None)
+    return parts if isinstance(parts, Parts) else None
+
+
+def unguarded_parts() -> Parts:
+    """Parts without searchers or a resolver: whatever is rechecked by them is public and has nobody to vouch for it."""
+    assessor = TermCoverage()
+    return Parts(
+        lexical=None,
+        dense=None,
+        units=None,
+        assessor=assessor,
+        fusion=ReciprocalRankFusion(),
+        tokenizer=tokenize,
+        tokenizer_name=TOKENIZER_NAME,
+        defaults=BuilderDefaults(
+            policy="adaptive",
+            threshold=assessor.default_threshold,
+            budget=Budget(),
+            first_hop_rows=DEFAULT_FIRST_HOP_ROWS,
+            channels=(),
+        ),
+        cancelled=None,
+        diagnostics=None,
+        clock=time.monotonic,
+    )
+
+
 def _wire(parts: Parts, context_schema: type[Any], output_keys: Sequence[str] | None) -> BoundedGraph:
     builder = StateGraph(
         BoundedState,
@@ -146,6 +176,8 @@ def _wire(parts: Parts, context_schema: type[Any], output_keys: Sequence[str] | 
     )
     builder.add_edge("follow_path", "recheck_and_pack")
     builder.add_edge("recheck_and_pack", END)
+    # Where the recursive chain finds who may see what, and how to check it again.
+    builder.bounded_parts = parts  # type: ignore[attr-defined]
     return builder
 
 
@@ -218,7 +250,8 @@ def _check_eligibility(eligibility: object) -> None:
 
 
 def _time_limit(milliseconds: Any) -> TimeLimit:
-    if not isinstance(milliseconds, (int, float)) or not 1 <= milliseconds <= MAX_TIMEOUT_MS:
+    is_number = isinstance(milliseconds, (int, float)) and not isinstance(milliseconds, bool)
+    if not is_number or not 1 <= milliseconds <= MAX_TIMEOUT_MS:
         raise ConfigurationError(f"eligibility_timeout_ms: 1 to {MAX_TIMEOUT_MS} (got {milliseconds!r})")
     return TimeLimit(milliseconds / 1000)
 

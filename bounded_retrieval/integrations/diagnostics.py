@@ -39,8 +39,9 @@ class JsonlDiagnostics:
         self._lock = Lock()
         self._file: int | None = None
         try:
-            # Without following a link, which somebody else may have put there.
-            self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, OWNER_ONLY)
+            # Without following a link, which somebody else may have put there, or waiting for a pipe's reader.
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
+            self._file = os.open(self.path, flags, OWNER_ONLY)
             self._check(os.fstat(self._file))
             os.fchmod(self._file, OWNER_ONLY)
         except OSError as error:
@@ -95,7 +96,8 @@ def _to_json(record: Mapping[str, Any]) -> dict[str, Any]:
 
 def _describe(error: BaseException) -> dict[str, str]:
     lines = traceback.format_exception(error)
-    return {"type": type(error).__name__, "message": clean_text(str(error)), "traceback": clean_text("".join(lines))}
+    message = clean_metadata({"": error})[0][""]  # which also writes down one that cannot be printed
+    return {"type": type(error).__name__, "message": message, "traceback": clean_text("".join(lines))}
 
 
 def _write_all(file: int, line: bytes) -> None:

@@ -17,11 +17,12 @@ from langgraph.runtime import get_runtime
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from bounded_retrieval.contracts.budget import Budget
+from bounded_retrieval.contracts.chain import ChainResult
 from bounded_retrieval.contracts.packet import EvidencePacket
 from bounded_retrieval.contracts.stop import StopReason
 from bounded_retrieval.errors import ConfigurationError, RequestError, RetrievalFailedError
 from bounded_retrieval.graph.bounded import create_bounded_retrieval
-from bounded_retrieval.integrations.wording import packet_for_model
+from bounded_retrieval.integrations.wording import chain_for_model, packet_for_model
 
 CONTEXT_KEY = "bounded_context"
 """Key of ``configurable`` under which a runtime context may be passed, only as an instance."""
@@ -160,15 +161,17 @@ def create_retrieval_tool(
         "which words of the query no passage holds."
     ),
 ) -> BaseTool:
-    """Make the controller a tool whose only argument is ``query``.
+    """Make the controller, or a recursive chain, a tool whose only argument is ``query``.
 
     The content is text for the model: passages delimited and labelled as data, the stop reason in plain words, what
-    is missing. The artifact is the packet as a dict (`EvidencePacket.model_validate` reads it).
+    is missing. The artifact is the packet as a dict (`EvidencePacket.model_validate` reads it). Of a chain the content
+    begins with whether it resolved, and the artifact is the graph's output without its documents' classes
+    (`ChainResult.from_result` reads it).
 
     Raises:
-        RetrievalFailedError: (when called) no permitted attempt answered.
+        RetrievalFailedError: (when called) no permitted attempt of the controller answered.
     """
-    compiled = _compiled(graph)
+    compiled = _compiled(graph, "packet", "trail")
 
     def search(query: str, config: RunnableConfig) -> tuple[str, dict[str, Any]]:
         context = _context(None, config.get("configurable"))
@@ -188,13 +191,14 @@ def create_retrieval_tool(
     )
 
 
-def _compiled(graph: Any) -> Graph:
+def _compiled(graph: Any, *keys: str) -> Graph:
     if isinstance(graph, StateGraph):
         graph = graph.compile(name="bounded_retrieval")
     if not isinstance(graph, CompiledStateGraph):
         raise ConfigurationError(f"graph: expected a bounded graph (got {type(graph).__name__})")
-    if "packet" not in graph.output_channels:
-        raise ConfigurationError("graph: its output_keys must hold 'packet'")
+    wanted = keys or ("packet",)
+    if not set(wanted).intersection(graph.output_channels):
+        raise ConfigurationError(f"graph: its output_keys must hold {' or '.join(map(repr, wanted))}")
     return graph
 
 
@@ -264,6 +268,10 @@ def _documents_or_raise(packet: EvidencePacket) -> list[Document]:
 
 
 def _content_and_artifact(result: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    if "trail" in result:
+        chain = ChainResult.from_result(result)
+        documents = [document.model_dump() for document in chain.documents]
+        return chain_for_model(chain), {**result, "documents": documents}
     packet = EvidencePacket.from_result(result)
     _raise_if_failed(packet)
     return packet_for_model(packet), packet.model_dump(mode="json")

@@ -28,7 +28,7 @@ def assess_coverage(state: BoundedState, runtime: Runtime[Any], parts: Parts) ->
     """Observe the units read so far, let the assessor infer, and record the decision with every action's legality."""
     watch = Stopwatch(state, parts)
     settings = settings_of(state, parts)
-    access = yield from open_access(state, runtime, parts, settings)
+    access = yield from open_access(state, runtime, parts, settings.query_id)
     forgotten = forget(state, access.note) if access.note else {}
     state = cast("BoundedState", state | forgotten)
     usage = Usage.model_validate(state["usage"])

@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 from langgraph.runtime import Runtime
 
 from bounded_retrieval.contracts.budget import Budget
+from bounded_retrieval.contracts.chain import ChainLimits
 from bounded_retrieval.contracts.trace import Interruption
-from bounded_retrieval.graph.context import Parts
-from bounded_retrieval.graph.state import BoundedState
+from bounded_retrieval.graph.context import Cancelled
+
+
+class Timed(Protocol):
+    """Parts of a graph that tell the time and whether the caller has ended the run."""
+
+    @property
+    def clock(self) -> Callable[[], float]:
+        """Seconds from any fixed point."""
+        ...
+
+    @property
+    def cancelled(self) -> Cancelled | None:
+        """Asked with the runtime; true ends the run."""
+        ...
 
 
 class Stopwatch:
@@ -18,8 +33,8 @@ class Stopwatch:
     Time between nodes is not counted, so an invocation that was paused or resumed is charged only for running.
     """
 
-    def __init__(self, state: BoundedState, parts: Parts) -> None:
-        self._before_ms = state.get("elapsed_ms", 0.0)
+    def __init__(self, state: Mapping[str, Any], parts: Timed) -> None:
+        self._before_ms: float = state.get("elapsed_ms", 0.0)
         self._clock = parts.clock
         self._started = parts.clock()
 
@@ -28,7 +43,9 @@ class Stopwatch:
         return self._before_ms + (self._clock() - self._started) * 1000
 
 
-def interruption(runtime: Runtime[Any], parts: Parts, limits: Budget, watch: Stopwatch) -> Interruption | None:
+def interruption(
+    runtime: Runtime[Any], parts: Timed, limits: Budget | ChainLimits, watch: Stopwatch
+) -> Interruption | None:
     """Ask the caller, then the clock, whether the run ends here."""
     if parts.cancelled is not None and parts.cancelled(runtime):
         return "cancelled"

@@ -18,7 +18,6 @@ from bounded_retrieval.contracts.candidate import Candidate
 from bounded_retrieval.contracts.eligibility import OVERFETCH_CAP, EligibilityView, ViewStamp
 from bounded_retrieval.contracts.filters import Filter, Predicate, compile_filter, fields_of
 from bounded_retrieval.contracts.normalise import clean_metadata
-from bounded_retrieval.contracts.settings import RunSettings
 from bounded_retrieval.contracts.trace import SearchAttempted
 from bounded_retrieval.graph.context import Parts
 from bounded_retrieval.graph.state import BoundedState, Update
@@ -31,23 +30,20 @@ class Access:
 
     Attributes:
         view: the caller's view; none where everything is public, or where it could not be established.
+        filter: what searches should leave out themselves.
         note: why what was seen before must be discarded; none when nothing must.
         denied: the view could not be established, so nothing may be shown.
     """
 
     view: EligibilityView | None = None
     stamp: ViewStamp | None = None
+    filter: Filter | None = None
     accepts: Predicate | None = None
     private: frozenset[str] = frozenset()
     note: str | None = None
     denied: bool = False
 
-    @property
-    def filter(self) -> Filter | None:
-        """What searches should leave out themselves."""
-        return None if self.view is None else self.view.search_filter
-
-    def stamped(self, state: BoundedState) -> Update:
+    def stamped(self, state: Mapping[str, Any]) -> Update:
         """What state should hold of the view; that of an earlier search stays where this one is not known."""
         return dict(state.get("view", {})) if self.stamp is None else self.stamp.model_dump()
 
@@ -63,11 +59,14 @@ class Access:
         if not self.filter:
             return None
         asked = getattr(searcher, "pushes_down", None)
-        return bool(asked is not None and asked(self.filter))
+        try:
+            return bool(asked is not None and asked(self.filter))
+        except Exception:  # noqa: BLE001 - a searcher that cannot say has not said so
+            return False
 
 
 def open_access(
-    state: BoundedState, runtime: Runtime[Any], parts: Parts, settings: RunSettings
+    state: Mapping[str, Any], runtime: Runtime[Any], parts: Parts, query_id: str
 ) -> Generator[Call, Any, Access]:
     """Resolve the caller's view and compare it with the one under which the run has seen something so far."""
     if parts.eligibility is None:
@@ -79,18 +78,18 @@ def open_access(
         )
         access = _read_view(answer)
     except Exception as error:  # noqa: BLE001 - a resolver that fails has denied
-        parts.report({"event": "eligibility_failed", "query_id": settings.query_id, "error": error})
+        parts.report({"event": "eligibility_failed", "query_id": query_id, "error": error})
         return Access(denied=True, note="eligibility_failed")
     seen_under = state.get("view")
     if access.stamp is not None and seen_under and seen_under["view_id"] != access.stamp.view_id:
-        record = {"event": "view_changed", "query_id": settings.query_id, "from": dict(seen_under)}
+        record = {"event": "view_changed", "query_id": query_id, "from": dict(seen_under)}
         parts.report({**record, "to": access.stamp.model_dump()})
         return Access(denied=True, note="view_changed")
     return access
 
 
 def eligible_ids(
-    access: Access, unit_ids: Sequence[str], documents: Mapping[str, Any], parts: Parts, settings: RunSettings
+    access: Access, unit_ids: Sequence[str], documents: Mapping[str, Any], parts: Parts, query_id: str
 ) -> Generator[Call, Any, frozenset[str] | None]:
     """Which of these units may be seen; none when the view could not say, which denies them all.
 
@@ -108,7 +107,7 @@ def eligible_ids(
         )
         return _among(distinct, answer)
     except Exception as error:  # noqa: BLE001 - a view that cannot say has denied
-        parts.report({"event": "eligibility_failed", "query_id": settings.query_id, "error": error})
+        parts.report({"event": "eligibility_failed", "query_id": query_id, "error": error})
         return None
 
 
@@ -159,11 +158,12 @@ def _read_view(answer: Any) -> Access:
     if not has_rule and search_filter is None:
         raise TypeError(f"view {view_id!r}: has neither allowed nor search_filter")
     named = getattr(answer, "private_fields", None) or ()
-    if isinstance(named, str):
-        raise TypeError(f"view {view_id!r}: private_fields is a collection of names (got a string)")
+    if isinstance(named, (str, bytes)):
+        raise TypeError(f"view {view_id!r}: private_fields is a collection of names (got {type(named).__name__})")
     return Access(
         view=answer,
         stamp=ViewStamp(view_id=view_id, version=str(version)),
+        filter=search_filter,
         accepts=None if has_rule else accepts,
         private=fields_of(search_filter or {}) | frozenset(map(str, named)),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,10 +23,11 @@ from bounded_retrieval.nodes.eligibility import Access, eligible_ids, open_acces
 from bounded_retrieval.nodes.running import Body, Call, can_fetch, method_call, settings_of
 from bounded_retrieval.policies.paths import find_hops, find_start
 
-MAX_ALTERNATIVES = 1_000
-"""Most relationships, and most source units, that are looked at to choose one hop; further ones do not count."""
-
 Walk = Generator[Call, Any, PathOutcome]
+
+
+class _NotEstablishedError(Exception):
+    """Who may see the sources could not be established."""
 
 
 @dataclass(kw_only=True)
@@ -44,9 +45,10 @@ class _Walker:
 
     def walk(self, path: PathRequest) -> Walk:
         """Follow every relation; anything but exactly one way ends the walk."""
-        names = _listed(EntityName, (yield self._ask("entities_named", path.start)))
-        shown = yield from self._show(name.source_unit for name in names)
-        entities = find_start(names, shown)
+        named = _listed(EntityName, (yield self._ask("entities_named", path.start)))
+        names = yield from self._names(name.entity_id for name in named)
+        sources = [name.source_unit for each in (named, *names.values()) for name in each]
+        entities = find_start(named, names, (yield from self._show(sources)))
         if len(entities) != 1:
             return "ambiguous" if entities else "unresolved"
         entity = entities[0]
@@ -62,19 +64,22 @@ class _Walker:
         return "followed"
 
     def _look(self, entity: str, relation: str) -> Generator[Call, Any, tuple[list[Relationship], dict[str, Unit]]]:
-        declared = _listed(Relationship, (yield self._ask("relationships_of", entity, relation)))
-        relationships = declared[:MAX_ALTERNATIVES]
-        names: dict[str, Sequence[EntityName]] = {}
-        for reached in dict.fromkeys(relationship.object for relationship in relationships):
-            names[reached] = _listed(EntityName, (yield self._ask("names_of", reached)))
+        relationships = _listed(Relationship, (yield self._ask("relationships_of", entity, relation)))
+        names = yield from self._names(relationship.object for relationship in relationships)
         sources = [relationship.source_unit for relationship in relationships]
         sources += [name.source_unit for each in names.values() for name in each]
         shown = yield from self._show(sources)
         return find_hops(relationships, names, shown), shown
 
-    def _show(self, unit_ids: Any) -> Generator[Call, Any, dict[str, Unit]]:
+    def _names(self, entity_ids: Iterable[str]) -> Generator[Call, Any, dict[str, Sequence[EntityName]]]:
+        names: dict[str, Sequence[EntityName]] = {}
+        for entity_id in dict.fromkeys(entity_ids):
+            names[entity_id] = _listed(EntityName, (yield self._ask("names_of", entity_id)))
+        return names
+
+    def _show(self, unit_ids: Iterable[str]) -> Generator[Call, Any, dict[str, Unit]]:
         """The units among these that exist now and that the caller may see."""
-        distinct = list(dict.fromkeys(unit_ids))[:MAX_ALTERNATIVES]
+        distinct = list(dict.fromkeys(unit_ids))
         if not distinct:
             return {}
         source = source_of_paths(self.parts)
@@ -82,15 +87,20 @@ class _Walker:
         if not isinstance(answer, Mapping):
             raise TypeError(f"fetch returns a mapping of documents by id (got {type(answer).__name__})")
         current = {unit_id: answer[unit_id] for unit_id in distinct if _has_text(answer.get(unit_id))}
-        allowed = yield from eligible_ids(self.access, list(current), current, self.parts, self.settings)
+        allowed = yield from eligible_ids(self.access, list(current), current, self.parts, self.settings.query_id)
         if allowed is None:
-            raise PermissionError("who may see the sources could not be established")
-        return {unit_id: Unit.from_document(current[unit_id], unit_id) for unit_id in current if unit_id in allowed}
+            raise _NotEstablishedError
+        private = self.access.private
+        return {
+            unit_id: Unit.from_document(document, unit_id, private)
+            for unit_id, document in current.items()
+            if unit_id in allowed
+        }
 
     def _take(self, hop: Relationship, unit: Unit) -> None:
         step = PathStep(subject=hop.subject, relation=hop.relation, object=hop.object, source_unit=hop.source_unit)
         self.steps.append(step)
-        self.units[unit.unit_id] = unit.without(self.access.private)
+        self.units[unit.unit_id] = unit
 
     def _ask(self, method: str, *args: Any) -> Call:
         return method_call(self.parts.relationships, method, *args, detached=self.parts.is_guarded)
@@ -104,7 +114,7 @@ def follow_path(state: BoundedState, runtime: Runtime[Any], parts: Parts) -> Bod
     """
     watch = Stopwatch(state, parts)
     settings = settings_of(state, parts)
-    access = yield from open_access(state, runtime, parts, settings)
+    access = yield from open_access(state, runtime, parts, settings.query_id)
     walker = _Walker(runtime=runtime, parts=parts, settings=settings, access=access, watch=watch)
     walker.stopped = interruption(runtime, parts, settings.limits, watch)
     outcome, note = yield from _attempt(walker)
@@ -150,7 +160,7 @@ def _attempt(walker: _Walker) -> Generator[Call, Any, tuple[PathOutcome, str | N
         walker.parts.report(record)
         walker.steps.clear()
         walker.units.clear()
-        return "failed", "eligibility_failed" if isinstance(error, PermissionError) else "relationships_failed"
+        return "failed", "eligibility_failed" if isinstance(error, _NotEstablishedError) else "relationships_failed"
 
 
 def _listed(kind: type[Any], answer: Any) -> Sequence[Any]:

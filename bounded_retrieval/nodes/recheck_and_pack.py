@@ -15,7 +15,6 @@ from bounded_retrieval.contracts.candidate import Candidate, Unit
 from bounded_retrieval.contracts.normalise import clean_text
 from bounded_retrieval.contracts.packet import EvidencePacket
 from bounded_retrieval.contracts.ports import Searcher
-from bounded_retrieval.contracts.settings import RunSettings
 from bounded_retrieval.contracts.stop import StopReason
 from bounded_retrieval.contracts.trace import (
     CoverageAssessed,
@@ -43,11 +42,11 @@ def recheck_and_pack(state: BoundedState, runtime: Runtime[Any], parts: Parts) -
     another view is discarded first.
     """
     settings = settings_of(state, parts)
-    access = yield from open_access(state, runtime, parts, settings)
+    access = yield from open_access(state, runtime, parts, settings.query_id)
     if access.note:
         state = cast("BoundedState", state | forget(state, access.note))
     units = {unit_id: Unit.model_validate(unit) for unit_id, unit in state["units"].items()}
-    recheck = yield from _recheck(units, state["sources"], access, settings, parts)
+    recheck = yield from recheck_units(units, state["sources"], access, settings.query_id, parts)
     events = EVENTS.validate_python(state["events"])
     packet, packed = _assemble(state, units, events, recheck, parts)
     runtime.stream_writer(packed.model_dump(mode="json"))
@@ -90,27 +89,28 @@ def _was_forgotten(searches: Sequence[SearchAttempted]) -> bool:
     return bool(searches) and searches[-1].interruption == "view_changed"
 
 
-def _recheck(
-    units: Mapping[str, Unit], sources: Mapping[str, str], access: Access, settings: RunSettings, parts: Parts
+def recheck_units(
+    units: Mapping[str, Unit], sources: Mapping[str, str], access: Access, query_id: str, parts: Parts
 ) -> Generator[Call, Any, Recheck]:
-    reasons, current, notes = yield from _read_again(units, sources, settings, parts)
-    allowed = yield from eligible_ids(access, list(units), current, parts, settings)
+    """Read every unit's current document and ask the view about all of them at once; report what must be dropped."""
+    reasons, current, notes = yield from _read_again(units, sources, query_id, parts)
+    allowed = yield from eligible_ids(access, list(units), current, parts, query_id)
     if allowed is None:
         notes.append("recheck_failed")
     reasons = {unit_id: "denied" for unit_id in units if unit_id not in (allowed or ())} | reasons
     stamp = {} if access.stamp is None else access.stamp.model_dump()
     if reasons:
         notes.append("dropped_at_recheck")
-        record = {"event": "dropped_at_recheck", "query_id": settings.query_id, "unit_ids": sorted(reasons)}
+        record = {"event": "dropped_at_recheck", "query_id": query_id, "unit_ids": sorted(reasons)}
         parts.report({**record, "reasons": reasons, **stamp})
     if parts.is_guarded:
-        record = {"event": "rechecked", "query_id": settings.query_id, "checked_at": _now(), **stamp}
+        record = {"event": "rechecked", "query_id": query_id, "checked_at": _now(), **stamp}
         parts.report({**record, "kept": sorted(units.keys() - reasons.keys())})
     return Recheck(dropped=frozenset(reasons), notes=tuple(dict.fromkeys(notes)), view=access.stamp)
 
 
 def _read_again(
-    units: Mapping[str, Unit], sources: Mapping[str, str], settings: RunSettings, parts: Parts
+    units: Mapping[str, Unit], sources: Mapping[str, str], query_id: str, parts: Parts
 ) -> Generator[Call, Any, tuple[dict[str, str], dict[str, Any], list[str]]]:
     """Read the units' current documents: why some must be dropped, the documents, and notes about the reading."""
     reasons: dict[str, str] = {}
@@ -120,7 +120,7 @@ def _read_again(
         if source is None:
             notes.append("text_not_rechecked")
             continue
-        current = yield from _current(source, unit_ids, settings, parts)
+        current = yield from _current(source, unit_ids, query_id, parts)
         if current is None:
             notes.append("recheck_failed")
         for unit_id in unit_ids:
@@ -157,16 +157,19 @@ def _vouches_for(searcher: Searcher | None, unit_id: str) -> bool:
     if not can_fetch(searcher):
         return False
     asked = getattr(searcher, "vouches_for", None)
-    return asked is None or bool(asked(unit_id))
+    try:
+        return asked is None or bool(asked(unit_id))
+    except Exception:  # noqa: BLE001 - it is asked for the unit then, and what it does not give is dropped
+        return True
 
 
 def _current(
-    source: object, unit_ids: Sequence[str], settings: RunSettings, parts: Parts
+    source: object, unit_ids: Sequence[str], query_id: str, parts: Parts
 ) -> Generator[Call, Any, Mapping[str, Any] | None]:
     try:
         answer = yield method_call(source, "fetch", unit_ids, detached=parts.is_guarded)
     except Exception as error:  # noqa: BLE001 - a check that cannot be made is a check not passed
-        parts.report({"event": "recheck_failed", "query_id": settings.query_id, "error": error})
+        parts.report({"event": "recheck_failed", "query_id": query_id, "error": error})
         return None
     return answer if isinstance(answer, Mapping) else None
 

@@ -50,22 +50,22 @@ class Call:
 
 
 Body = Generator[Call, Any, Update]
-NodeFunction = Callable[[BoundedState, Runtime[Any], Parts], Body]
+NodeFunction = Callable[[Any, Runtime[Any], Any], Body]
 
 
-class Node(Runnable[BoundedState, Update]):
+class Node(Runnable[Any, Update]):
     """A graph node over one generator function, bound to its parts."""
 
-    def __init__(self, function: NodeFunction, parts: Parts) -> None:
+    def __init__(self, function: NodeFunction, parts: Any) -> None:
         self.name = function.__name__
         self._function = function
         self._parts = parts
 
-    def invoke(self, input: BoundedState, config: RunnableConfig | None = None, **_: Any) -> Update:  # noqa: ARG002
+    def invoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Update:  # noqa: ARG002
         """Run the node, making each call in this thread."""
         return drive(self._function(input, get_runtime(), self._parts))
 
-    async def ainvoke(self, input: BoundedState, config: RunnableConfig | None = None, **_: Any) -> Update:  # noqa: ARG002
+    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Update:  # noqa: ARG002
         """Run the node, awaiting asynchronous calls and moving blocking ones to a thread."""
         return await adrive(self._function(input, get_runtime(), self._parts))
 
@@ -92,6 +92,13 @@ def function_call(function: Callable[..., Any], name: str, *args: Any, **options
     is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
     call = partial(function, *args)
     return Call(name=name, run=None if is_async else call, arun=call if is_async else None, **options)
+
+
+def part_call(part: object, method: str, *args: Any, **options: Any) -> Call:
+    """Describe calling an object by one of its methods where it has it, and as a function otherwise."""
+    if hasattr(part, method) or hasattr(part, f"a{method}"):
+        return method_call(part, method, *args, **options)
+    return function_call(part, method, *args, **options)  # type: ignore[arg-type]
 
 
 def settings_of(state: BoundedState, parts: Parts) -> RunSettings:

@@ -60,6 +60,12 @@ def search_channel(channel: Channel, state: BoundedState, runtime: Runtime[Any],
     watch = Stopwatch(state, parts)
     settings = settings_of(state, parts)
     usage = Usage.model_validate(state["usage"])
+    # First of all: whatever this node writes repeats what was seen before.
+    access = yield from open_access(state, runtime, parts, settings.query_id)
+    if access.note and state.get("view"):
+        forgotten = forget(state, access.note)
+        runtime.stream_writer(forgotten["events"][-1])
+        return forgotten | {"elapsed_ms": watch.elapsed_ms()}
     stopped = interruption(runtime, parts, settings.limits, watch)
     refusal = stopped or refuse_search(channel, settings, usage)
     if refusal is not None:
@@ -67,11 +73,6 @@ def search_channel(channel: Channel, state: BoundedState, runtime: Runtime[Any],
             channel=channel, requested=0, outcome="not_started", why_not=refusal, interruption=stopped, usage=usage
         )
         return _record(state, runtime, _timed(event, settings, watch), watch)
-    access = yield from open_access(state, runtime, parts, settings)
-    if access.note == "view_changed":
-        forgotten = forget(state, access.note)
-        runtime.stream_writer(forgotten["events"][-1])
-        return forgotten | {"elapsed_ms": watch.elapsed_ms()}
     charge = {"calls": usage.calls + 1, "dense_calls": usage.dense_calls + (channel == "dense")}
     search = _Search(
         channel=channel,
@@ -124,7 +125,7 @@ def _eligible(search: _Search, rows: Sequence[Candidate | None]) -> Generator[Ca
     if search.access.accepts is not None:
         lacking = [unit_id for unit_id in unit_ids if unit_id not in documents]
         documents = {**(yield from _fetch(search, lacking)), **documents}
-    allowed = yield from eligible_ids(search.access, unit_ids, documents, search.parts, search.settings)
+    allowed = yield from eligible_ids(search.access, unit_ids, documents, search.parts, search.settings.query_id)
     if allowed is None:
         return None
     removed = [unit_id for unit_id in unit_ids if unit_id not in allowed]

@@ -1,6 +1,7 @@
 """Calls that may hang: made in a thread of their own, waited for so long and no longer.
 
-Nothing can stop a thread, so one that hangs is left behind; how many may be left behind is bounded.
+Nothing can stop a thread, so one that hangs is left behind; how many may be left behind before no more are started is
+bounded.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from threading import Lock, Thread
 from typing import Any
 
 MAX_HANGING = 64
-"""Calls of one graph that may hang at one time; while so many do, further ones are not made and count as hanging."""
+"""Calls of one graph that were given up and still hang; with so many of them, further ones count as hanging at once."""
 
 
 class TimeLimit:
@@ -43,7 +44,12 @@ class TimeLimit:
         future = self._start(function)
         waiting = asyncio.wrap_future(future)
         waiting.add_done_callback(_take_note)
-        await asyncio.wait({waiting}, timeout=self.seconds)
+        try:
+            await asyncio.wait({waiting}, timeout=self.seconds)
+        except asyncio.CancelledError:
+            if not future.done():
+                self._leave(future)
+            raise
         # What was answered in time counts, even where a busy event loop comes to look at it late.
         if not future.done():
             raise self._leave(future)

@@ -16,6 +16,9 @@ from bounded_retrieval.errors import ConfigurationError
 NOTHING: Filter = {"$not": {}}
 """Passes no unit."""
 
+# Texts that begin with a digit stand between these; others are no dates.
+_FIRST, _LAST = "0", ":"
+
 _DENIED = EligibilityView(view_id="nobody", version="1", search_filter=NOTHING)
 
 
@@ -32,13 +35,14 @@ class MetadataView:
     - its ``tenant`` is the caller's (or ``shared_tenant``, where one is named);
     - it has no ``groups``, or one of the caller's groups is among them (a list, or one name);
     - ``valid_from`` is absent or not later than now, ``valid_until`` absent or not earlier. Both are ISO 8601 in UTC,
-      as dates (the whole day counts, at both ends) or as ``YYYY-MM-DDTHH:MM:SS``. A value of another type denies.
+      as ``YYYY-MM-DD`` (the whole day counts, at both ends) or as ``YYYY-MM-DDTHH:MM:SS``, and compared as text: other
+      ways of writing a date do not work. A value of another type, or a text that begins with no digit, denies.
 
     The caller's tenant and groups come from the authenticated user (``runtime.server_info.user``) whenever a server is
     present, and only without one from the runtime context; never from the request or the state. They are looked up
-    under the same names as the units' fields, as keys or attributes. A server without a user, and a caller without a
-    tenant where tenants are in use, see nothing. Code on a server that starts the graph in an executor's thread
-    hides the server from it, and with it the user: an application that only ever runs on a server says
+    under the same names as the units' fields, as keys or attributes. Without a user or a context, and without a
+    tenant where tenants are in use, a caller sees nothing. Code on a server that starts the graph in a thread of an
+    executor hides the server from it, and with it the user: an application that only ever runs on a server says
     ``trust_context=False``.
 
     Args:
@@ -128,11 +132,12 @@ class MetadataView:
         now = self._now().astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%S")
         rules: list[Filter] = []
         if self._valid_from is not None:
-            begun: Filter = {self._valid_from: {"$lte": now}}
+            begun: Filter = {self._valid_from: {"$lte": now, "$gte": _FIRST}}
             rules.append({"$or": [{self._valid_from: {"$exists": False}}, begun]})
         if self._valid_until is not None:
             # A date without a time is earlier than any time of that day, and yet that whole day counts.
-            lasting: list[Filter] = [{self._valid_until: {"$gte": now}}, {self._valid_until: now[:10]}]
+            today = {"$gte": now[:10], "$lte": now[:10]}
+            lasting: list[Filter] = [{self._valid_until: {"$gte": now, "$lt": _LAST}}, {self._valid_until: today}]
             rules.append({"$or": [{self._valid_until: {"$exists": False}}, *lasting]})
         return rules
 

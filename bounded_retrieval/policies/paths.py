@@ -42,9 +42,18 @@ def check_hops(settings: RunSettings) -> None:
         raise RequestError(f"path.relations: at most max_reads {settings.limits.max_reads} hops (got {hops})")
 
 
-def find_start(names: Sequence[EntityName], shown: Mapping[str, Unit]) -> list[str]:
-    """The entities that go by the start's name, among sources that can be shown."""
-    return sorted({name.entity_id for name in names if name.source_unit in shown})
+def find_start(
+    named: Sequence[EntityName], names: Mapping[str, Sequence[EntityName]], shown: Mapping[str, Unit]
+) -> list[str]:
+    """The entities that go by the start's name, among sources that can be shown.
+
+    Args:
+        named: what was declared of the start's name or id.
+        names: every declared name of those entities.
+        shown: the source units that can be shown, by id.
+    """
+    entities = {name.entity_id for name in named if name.source_unit in shown}
+    return sorted(entity_id for entity_id in entities if _exists(entity_id, names, shown))
 
 
 def find_hops(
@@ -60,12 +69,16 @@ def find_hops(
     counting: dict[str, Relationship] = {}
     for relationship in sorted(relationships, key=lambda each: each.source_unit):
         unit = shown.get(relationship.source_unit)
-        declared = names.get(relationship.object, ())
-        exists = not declared or any(name.source_unit in shown for name in declared)
         is_current = unit is not None and relationship.source_fingerprint in (None, unit.fingerprint)
-        if exists and is_current:
+        if is_current and _exists(relationship.object, names, shown):
             counting.setdefault(relationship.object, relationship)
     return [counting[entity_id] for entity_id in sorted(counting)]
+
+
+def _exists(entity_id: str, names: Mapping[str, Sequence[EntityName]], shown: Mapping[str, Unit]) -> bool:
+    # An entity that was given names exists where one of them can be shown; one without, where it is mentioned.
+    declared = names.get(entity_id, ())
+    return not declared or any(name.source_unit in shown for name in declared)
 
 
 def assemble_path(  # noqa: PLR0913 - the inputs of the last step stand side by side on purpose

@@ -92,7 +92,7 @@ class Reading:
         if not isinstance(document, Document) or not document.page_content.strip():
             self.unread += 1
             return row.unit_id
-        unit = Unit.from_document(document, row.unit_id).without(self.private)
+        unit = Unit.from_document(document, row.unit_id, self.private)
         alias = aliases.get(unit.fingerprint)
         if alias is not None:
             return alias

@@ -143,8 +143,8 @@ def _bug_duplicates_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same text under two ids is two units."""
     from_document = rows.Unit.from_document
 
-    def by_id(document: Any, unit_id: str | None = None) -> Any:
-        unit = from_document(document, unit_id)
+    def by_id(document: Any, unit_id: str | None = None, private: Any = ()) -> Any:
+        unit = from_document(document, unit_id, private)
         return unit.model_copy(update={"fingerprint": f"of {unit.unit_id}"})
 
     monkeypatch.setattr(rows.Unit, "from_document", by_id)
