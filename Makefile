@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 .PHONY: demo test lint types check bench studio drawing clean
 
 demo: $(STAMP)  ## the main job on the shipped collection, offline after installation
-	@echo "== make demo: one request that stops, one that continues, one with missing evidence"
+	@echo "== make demo: one request that stops, one that continues, one with missing evidence; a path; a chain"
 	$(RUN)/bounded-retrieval demo
 
 test: $(STAMP)  ## all tests
@@ -31,7 +31,7 @@ studio: $(STAMP)  ## the controller as LangGraph Studio sees it, over the shippe
 	LANGGRAPH_CLI_NO_ANALYTICS=1 LANGGRAPH_NO_VERSION_CHECK=true LANGSMITH_TRACING=false \
 	  $(RUN)/langgraph dev --host 127.0.0.1 --port $(PORT) --no-browser --no-reload --n-jobs-per-worker 4
 
-drawing: $(STAMP)  ## docs/bounded-graph.svg, from the compiled graph
+drawing: $(STAMP)  ## docs/bounded-graph.svg and docs/recursive-graph.svg, from the compiled graphs
 	$(RUN)/python docs/draw_graph.py
 
 $(STAMP): pyproject.toml

@@ -50,6 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_index(commands)
     _add_ask(commands)
     _add_demo(commands)
+    _add_stats(commands)
     return parser
 
 
@@ -107,6 +108,20 @@ def _add_demo(commands: Any) -> None:
     demo.add_argument("folder", nargs="?", type=Path, metavar="PATH", help="files or folder to run over instead")
     demo.add_argument("--ask", action="append", default=[], metavar="QUERY", help="your own requests, repeatable")
     demo.set_defaults(run=_run_demo)
+
+
+def _add_stats(commands: Any) -> None:
+    stats = commands.add_parser(
+        "stats",
+        help="what many recorded runs have in common",
+        description="How runs ended and what they cost, bounded runs and chains apart, and what that suggests. Reads "
+        "decision traces, outputs of ask --json and outputs of both graphs: .json files (one run, or a list of them) "
+        "and .jsonl files (one run a line). A median or a 90th percentile is always a value that occurred.",
+    )
+    stats.add_argument("files", nargs="+", type=Path, metavar="FILE", help=".json or .jsonl")
+    stats.add_argument("--json", action="store_true", help="print everything as JSON and nothing else")
+    stats.add_argument("--plot", type=Path, metavar="FILE", help="draw the stop reasons as .svg or .png (extra: plots)")
+    stats.set_defaults(run=_run_stats)
 
 
 def _run_index(arguments: argparse.Namespace) -> int:
@@ -196,6 +211,29 @@ def _run_demo(arguments: argparse.Namespace) -> int:
     from bounded_retrieval.demo import run_demo
 
     run_demo(arguments.folder, arguments.ask)
+    return EXIT_DONE
+
+
+def _run_stats(arguments: argparse.Namespace) -> int:
+    from bounded_retrieval.console import make_console
+    from bounded_retrieval.statistics import (
+        RunStatistics,
+        check_picture,
+        draw_stop_reasons,
+        read_runs,
+        render_statistics,
+    )
+
+    if arguments.plot is not None:
+        check_picture(arguments.plot)
+    report = RunStatistics(run for path in arguments.files for run in read_runs(path)).report()
+    if arguments.plot is not None:
+        draw_stop_reasons(report, arguments.plot)
+    if arguments.json:
+        print(json.dumps(report, ensure_ascii=False, indent=2))  # noqa: T201
+    else:
+        console = make_console()
+        console.print(render_statistics(report, console), soft_wrap=not console.is_terminal)
     return EXIT_DONE
 
 

@@ -90,6 +90,9 @@ class RetrievalFailedError(BoundedRetrievalError):
         super().__init__(message)
         self.packet = packet
 
+    def __reduce__(self) -> tuple[type[RetrievalFailedError], tuple[str, EvidencePacket]]:
+        return type(self), (str(self), self.packet)
+
 
 class ChainStoppedError(BoundedRetrievalError):
     """A recursive chain ended unresolved, and the builder said ``on_stop="fail"``.
@@ -100,10 +103,13 @@ class ChainStoppedError(BoundedRetrievalError):
 
     def __init__(self, result: UnresolvedChain) -> None:
         super().__init__(
-            f"{result.stop_reason.value}: the chain ended unresolved after {len(result.trail)} hops; "
+            f"{result.stop_reason.value}: the chain ended unresolved (hops: {len(result.trail)}); "
             f"open: {_short('; '.join(result.unresolved))}"
         )
         self.result = result
+
+    def __reduce__(self) -> tuple[type[ChainStoppedError], tuple[UnresolvedChain]]:
+        return type(self), (self.result,)
 
 
 def _problem_lines(error: ValidationError, where: str) -> list[str]:

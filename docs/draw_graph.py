@@ -1,9 +1,10 @@
 # ruff: noqa: INP001, T201 - a script, which says what it wrote
-"""Draw the compiled controller as ``docs/bounded-graph.svg``, without a network or a browser.
+"""Draw both compiled graphs beside this script, without a network or a browser.
 
-Run it with ``make drawing``, or ``python docs/draw_graph.py [FILE.svg | FILE.png]``. Nodes, edges and their labels are
-those of ``graph.get_graph()``, what Studio draws too; the line below a node's name is the first line of its module.
-Every node and edge stands in the SVG as a group whose id names it, so that a test can tell whether the file is current.
+``bounded-graph.svg`` is the controller, ``recursive-graph.svg`` the chain. Run it with ``make drawing``, or
+``python docs/draw_graph.py [FOLDER [svg | png]]``. Nodes, edges and their labels are those of ``graph.get_graph()``,
+what Studio draws too; the line below a node's name is the first line of its module. Every node and edge stands in the
+SVG as a group whose id names it, so that a test can tell whether the file is current.
 """
 
 from __future__ import annotations
@@ -21,14 +22,17 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
+from matplotlib.path import Path as Outline
 
-from bounded_retrieval import create_bounded_retrieval
+from bounded_retrieval import create_bounded_retrieval, create_recursive_retrieval
 from bounded_retrieval.testing import ScriptedSearcher
 
-TARGET = Path(__file__).with_name("bounded-graph.svg")
+DOCS = Path(__file__).parent
 
 # Inches; a row of the drawing is a layer of the graph, from the start down.
 BOX, PILL, COLUMN, GAP, MARGIN = (2.4, 0.72), (0.9, 0.34), 2.9, 0.72, 0.25
+# An edge that would run through a box goes beside its column: lanes apart, arrow heads apart, radius of a corner.
+LANE, APART, CORNER = 0.42, 0.2, 0.12
 INK, FAINT = "#1f2937", "#64748b"
 STEP, DECISION, END = ("#eef2ff", "#6366f1"), ("#fff7ed", "#ea580c"), ("#f1f5f9", "#94a3b8")
 
@@ -41,6 +45,14 @@ def controller() -> Graph:
     return create_bounded_retrieval(lexical, dense).compile(name="bounded_retrieval").get_graph()
 
 
+def chain() -> Graph:
+    """The graph of the recursive chain; no search is made and no planner asked."""
+    return create_recursive_retrieval(lambda _: [], lambda *_: None).compile(name="recursive_retrieval").get_graph()
+
+
+DRAWINGS = {"bounded-graph": controller, "recursive-graph": chain}
+
+
 def identities(graph: Graph) -> set[str]:
     """The ids under which every node and edge of a graph stands in its drawing."""
     return {f"node.{name}" for name in graph.nodes} | {_edge_id(edge) for edge in graph.edges}
@@ -48,13 +60,25 @@ def identities(graph: Graph) -> set[str]:
 
 def layers(graph: Graph) -> list[list[str]]:
     """Nodes by the most edges from the start (none that leads back), in the graph's own order within a layer."""
-    fewest = _fewest_edges(graph)
-    onward = [edge for edge in graph.edges if fewest[edge.target] >= fewest[edge.source]]
+    onward = [edge for edge in graph.edges if not leads_back(graph, edge)]
     depth = dict.fromkeys(graph.nodes, 0)
     for _ in graph.nodes:
         for edge in onward:
             depth[edge.target] = max(depth[edge.target], depth[edge.source] + 1)
     return [[name for name in graph.nodes if depth[name] == row] for row in range(max(depth.values()) + 1)]
+
+
+def leads_back(graph: Graph, edge: Edge) -> bool:
+    """Whether an edge closes a loop: its target is nearer to the start, and its source can be reached from there."""
+    fewest = _fewest_edges(graph)
+    return fewest[edge.target] < fewest[edge.source] and edge.source in _reached(graph, edge.target)
+
+
+def _reached(graph: Graph, start: str) -> set[str]:
+    found = {start}
+    for _ in graph.nodes:
+        found |= {edge.target for edge in graph.edges if edge.source in found}
+    return found
 
 
 def _fewest_edges(graph: Graph) -> dict[str, int]:
@@ -78,32 +102,62 @@ def arrange(rows: list[list[str]]) -> dict[str, Place]:
     return places
 
 
+def lanes(graph: Graph, places: dict[str, Place]) -> dict[str, list[Place]]:
+    """The corners of every edge that skips a row within its column, by the edge's id.
+
+    Onward edges run on the right, those that lead back on the left; a longer one runs outside a shorter one and ends
+    beyond it, so that none crosses another.
+    """
+    corners: dict[str, list[Place]] = {}
+    for side in (1, -1):
+        beside = [e for e in graph.edges if _skips_a_row(places, e) and leads_back(graph, e) == (side < 0)]
+        beside.sort(key=lambda edge: abs(places[edge.source][1] - places[edge.target][1]))
+        for number, edge in enumerate(beside):
+            (x1, y1), (x2, y2) = places[edge.source], places[edge.target]
+            y2 -= side * APART * (number - (len(beside) - 1) / 2)
+            lane = side * (BOX[0] / 2 + LANE * (number + 1)) + x1
+            ends = (x1 + side * _size(edge.source)[0] / 2, y1), (x2 + side * _size(edge.target)[0] / 2, y2)
+            corners[_edge_id(edge)] = [ends[0], (lane, y1), (lane, y2), ends[1]]
+    return corners
+
+
 def draw(graph: Graph, target: Path) -> None:
     """Write the drawing; the ending of the file's name says whether as SVG or PNG."""
     places = arrange(layers(graph))
+    beside = lanes(graph, places)
     # A fixed salt and no date: the same graph gives the same file.
     settings = {"svg.hashsalt": "bounded-graph", "svg.fonttype": "none", "font.family": "DejaVu Sans"}
     with mpl.rc_context(settings):
-        axes = _canvas(places)
+        axes = _canvas(places, beside)
         decisions = {edge.source for edge in graph.edges if edge.conditional}
         boxes = {name: _draw_node(axes, graph, name, place, decisions) for name, place in places.items()}
         for edge in graph.edges:
-            _draw_edge(axes, edge, places, boxes, is_paired=_has_reverse(graph, edge))
+            if _edge_id(edge) in beside:
+                _draw_beside(axes, edge, beside[_edge_id(edge)])
+            else:
+                _draw_between(axes, edge, places, boxes, is_paired=_has_reverse(graph, edge))
         _draw_legend(axes)
         metadata = {"Date": None, "Creator": None} if target.suffix == ".svg" else {"Software": None}
         axes.figure.savefig(target, metadata=metadata, dpi=150)
+
+
+def _skips_a_row(places: dict[str, Place], edge: Edge) -> bool:
+    (x1, y1), (x2, y2) = places[edge.source], places[edge.target]
+    return x1 == x2 and abs(y2 - y1) > 1.5 * (BOX[1] + GAP)
 
 
 def _size(name: str) -> tuple[float, float]:
     return PILL if name.startswith("__") else BOX
 
 
-def _canvas(places: dict[str, Place]) -> Axes:
-    right = max(x + BOX[0] / 2 for x, _ in places.values()) + MARGIN
+def _canvas(places: dict[str, Place], beside: dict[str, list[Place]]) -> Axes:
+    turns = [x for corners in beside.values() for x, _ in corners]
+    left = min([*turns, *(x - BOX[0] / 2 for x, _ in places.values())]) - MARGIN
+    right = max([*turns, *(x + BOX[0] / 2 for x, _ in places.values())]) + MARGIN
     bottom = min(y - _size(name)[1] / 2 for name, (_, y) in places.items()) - MARGIN
-    axes = Figure(figsize=(2 * right, MARGIN - bottom), facecolor="white").add_axes((0, 0, 1, 1))
+    axes = Figure(figsize=(right - left, MARGIN - bottom), facecolor="white").add_axes((0, 0, 1, 1))
     axes.set_axis_off()
-    axes.set_xlim(-right, right)
+    axes.set_xlim(left, right)
     axes.set_ylim(bottom, MARGIN)
     return axes
 
@@ -140,12 +194,12 @@ def _about(node: Any) -> str:
     return opening.partition(": ")[2].rstrip(".")
 
 
-def _draw_edge(
+def _draw_between(
     axes: Axes, edge: Edge, places: dict[str, Place], boxes: dict[str, FancyBboxPatch], *, is_paired: bool
 ) -> None:
     (x1, y1), (x2, y2) = places[edge.source], places[edge.target]
     # An edge past another row of boxes goes round it.
-    is_long = abs(y1 - y2) > 1.5 * (BOX[1] + GAP)
+    is_long = abs(y2 - y1) > 1.5 * (BOX[1] + GAP)
     bend = 0.25 if is_paired else -0.25 if is_long else 0.0
     arrow = FancyArrowPatch(
         (x1, y1),
@@ -153,19 +207,41 @@ def _draw_edge(
         patchA=boxes[edge.source],
         patchB=boxes[edge.target],
         connectionstyle=f"arc3,rad={bend}",
-        arrowstyle="-|>,head_length=5,head_width=2.6",
         shrinkA=1,
         shrinkB=1,
-        linestyle=(0, (4, 2.5)) if edge.conditional else "solid",
-        color=DECISION[1] if edge.conditional else INK,
-        linewidth=1.2,
-        gid=_edge_id(edge),
-        zorder=2,
+        **_style(edge),
     )
     axes.add_patch(arrow)
+    _label(axes, edge, _between(edge, places, bend))
+
+
+def _draw_beside(axes: Axes, edge: Edge, corners: list[Place]) -> None:
+    start, first, second, end = corners
+    sign = -1 if second[1] < first[1] else 1
+    side = 1 if first[0] > start[0] else -1
+    turn, rise = side * CORNER, sign * CORNER
+    points = [start, (first[0] - turn, first[1]), first, (first[0], first[1] + rise)]
+    points += [(second[0], second[1] - rise), second, (second[0] - turn, second[1]), (end[0] + side * 0.02, end[1])]
+    line, curve = Outline.LINETO, Outline.CURVE3
+    codes = [Outline.MOVETO, line, curve, curve, line, curve, curve, line]
+    axes.add_patch(FancyArrowPatch(path=Outline(points, codes), **_style(edge)))
+    _label(axes, edge, (first[0], first[1] + sign * (BOX[1] + GAP) / 2))
+
+
+def _style(edge: Edge) -> dict[str, Any]:
+    return {
+        "arrowstyle": "-|>,head_length=5,head_width=2.6",
+        "linestyle": (0, (4, 2.5)) if edge.conditional else "solid",
+        "color": DECISION[1] if edge.conditional else INK,
+        "linewidth": 1.2,
+        "gid": _edge_id(edge),
+        "zorder": 2,
+    }
+
+
+def _label(axes: Axes, edge: Edge, place: Place) -> None:
     if edge.data:
         halo = {"facecolor": "white", "edgecolor": "none", "pad": 1}
-        place = _between(edge, places, bend)
         axes.text(*place, str(edge.data), ha="center", va="center", size=8, color=DECISION[1], bbox=halo, zorder=5)
 
 
@@ -195,10 +271,12 @@ def _edge_id(edge: Edge) -> str:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Draw the controller to the file named, or to the one beside this script."""
-    target = Path(arguments[0]) if arguments else TARGET
-    draw(controller(), target)
-    print(f"wrote {target}")
+    """Draw both graphs into the folder named, or beside this script."""
+    folder, ending = (*arguments, *(str(DOCS), "svg")[len(arguments) :])
+    for name, graph in DRAWINGS.items():
+        target = Path(folder) / f"{name}.{ending}"
+        draw(graph(), target)
+        print(f"wrote {target}")
 
 
 if __name__ == "__main__":

@@ -83,6 +83,7 @@ def test_the_code_of_the_readme_runs(
     assert namespace["retriever"].invoke(reader_has["q"])
     assert list(namespace["tool"].args) == ["query"]
     assert namespace["result"]["stop_reason"] == "path_followed"
+    assert (namespace["answer"].resolved, namespace["answer"].trail[-1].sub_answer) == (True, "CB-5D")
     namespace["index"].close()
 
 
@@ -95,6 +96,17 @@ def test_the_code_of_the_security_notes_runs(tmp_path: Path, monkeypatch: pytest
     assert all(document.metadata.keys() == {"bounded_retrieval"} for document in namespace["seen"]["documents"])
     assert "panel" in namespace["apart"]["documents"][0].page_content
     assert (tmp_path / "protected.jsonl").stat().st_mode & 0o777 == 0o600
+
+
+def test_the_code_of_the_chain_notes_runs(shipped_index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every marked block runs, and the chain resolves with the sub-answers that the text names."""
+    (tmp_path / "my-devices").symlink_to(shipped_index)
+    monkeypatch.chdir(tmp_path)
+    namespace = run("docs/recursive-chain.md", {})
+    result = namespace["result"]
+    assert (result.stop_reason, result.resolved, result.unresolved) == ("sufficient", True, ())
+    assert [hop.sub_answer for hop in result.trail] == ["BP-7", "CB-5D", "five"]
+    namespace["index"].close()
 
 
 @pytest.mark.parametrize("document", ["README.md", "docs/migrating.md", "docs/security.md"])

@@ -74,9 +74,9 @@ def run(
     return name, executed[name]
 
 
-def test_the_three_notebooks_are_there() -> None:
-    """A first tour, a chain and an agent, and stop or continue."""
-    assert NAMES == ["01_first_tour", "02_rag_chain_and_agent", "03_stop_or_continue"]
+def test_the_four_notebooks_are_there() -> None:
+    """A first tour, a chain and an agent, stop or continue, and the recursive chain."""
+    assert NAMES == ["01_first_tour", "02_rag_chain_and_agent", "03_stop_or_continue", "04_recursive_chain"]
 
 
 @pytest.mark.parametrize("name", NAMES)

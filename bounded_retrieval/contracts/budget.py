@@ -19,7 +19,7 @@ class Budget(BaseModel):
     A builder's budget is a ceiling: a request or a runtime context may lower its limits, never raise them.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, revalidate_instances="always")
 
     max_calls: Annotated[int, Field(ge=0, le=2, description="logical retrieval calls, failed ones too")] = 2
     max_iterations: Annotated[int, Field(ge=0, le=MAX_ITERATIONS, description="controller iterations")] = MAX_ITERATIONS

@@ -24,8 +24,14 @@ MAX_HOP_QUERY_CHARS = 2_000
 MAX_SUB_ANSWER_CHARS = 500
 """Longest sub-answer, in characters; a longer one is cut."""
 
+MAX_OPEN_PARTS = 32
+"""Most open parts that a planner may name; each is cut to 500 characters."""
+
 CHARS_PER_TOKEN = 4
 """Characters counted as one token where a model states no usage: the declared estimate."""
+
+CHAIN_KEYS = ("stop_reason", "resolved", "unresolved", "trail", "documents", "chain")
+"""The keys of a chain graph's output."""
 
 OnStop = Literal["partial", "clarify", "fail"]
 
@@ -43,7 +49,7 @@ class ChainLimits(BaseModel):
     A builder's limits are a ceiling: a request may lower them, never raise them.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, revalidate_instances="always")
 
     max_hops: Annotated[int, Field(ge=1, le=MAX_HOPS, description="hops, each one search")] = 3
     max_calls: Annotated[int, Field(ge=0, le=2 * MAX_HOPS, description="retrieval calls of all hops together")] = 16
@@ -83,10 +89,10 @@ class SubAnswer(_Frozen):
     unit_ids: tuple[str, ...] = ()
     tokens: Annotated[int, Field(ge=0)] = 0
 
-    @field_validator("text", mode="after")
+    @field_validator("text", mode="before")
     @classmethod
-    def _clean(cls, text: str) -> str:
-        return clean_text(text)[:MAX_SUB_ANSWER_CHARS]
+    def _clean(cls, text: Any) -> Any:
+        return clean_text(text)[:MAX_SUB_ANSWER_CHARS] if isinstance(text, str) else text
 
 
 class NextQuery(_Frozen):
@@ -110,7 +116,8 @@ class NextQuery(_Frozen):
     @field_validator("unresolved")
     @classmethod
     def _clean_parts(cls, parts: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(clean_text(part).strip() for part in parts if part.strip())
+        cleaned = (clean_text(part).strip()[:MAX_SUB_ANSWER_CHARS] for part in parts[:MAX_OPEN_PARTS])
+        return tuple(part for part in cleaned if part)
 
 
 class Sufficiency(_Frozen):
@@ -178,7 +185,7 @@ class ChainResult(_Frozen):
 
     Attributes:
         stop_reason: the rule that ended the chain, never more than that.
-        resolved: whether every part of the question that was looked up has a sub-answer, and nothing stayed open.
+        resolved: whether the chain ended by itself and nothing stayed open. Nobody has said that the answer is right.
         unresolved: the parts of the question that stayed open, in the words of the queries.
         clarification: a question to the caller, under ``on_stop="clarify"``.
         trail: the hops in order.
@@ -206,11 +213,12 @@ class ChainResult(_Frozen):
         Raises:
             KeyError: the output lacks a field (for example because ``output_keys`` left it out).
         """
-        for key in ("trail", "stop_reason", "resolved", "unresolved", "documents", "chain"):
+        for key in CHAIN_KEYS:
             if key not in result:
                 raise KeyError(f"{key}: not in the graph's output, which has {sorted(result)}")
-        fields = {key: result[key] for key in ("trail", "stop_reason", "resolved", "unresolved", "documents")}
-        return _RESULT.validate_python({**result["chain"], **fields})
+        return _RESULT.validate_python(
+            {**result["chain"], **{key: result[key] for key in CHAIN_KEYS if key != "chain"}}
+        )
 
     def _repr_html_(self) -> str:
         from bounded_retrieval.contracts.html import chain_to_html

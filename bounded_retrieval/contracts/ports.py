@@ -21,8 +21,9 @@ class Searcher(Protocol):
     """Finds units for a query.
 
     Optional besides: ``asearch`` (same arguments, awaited); ``pushes_down(filter) -> bool``, which says whether the
-    backend itself applies all of a filter. A searcher that has it is relied on to honour filters; any other one is
-    asked for more rows, so that those of units that the caller may not see can be taken out.
+    backend itself applies all of a filter. A searcher that has it is relied on to honour filters, that is, to return
+    the best ``k`` of the units that pass, whatever its backend can do; any other one is asked for more rows, so that
+    those of units that the caller may not see can be taken out.
     """
 
     def search(

@@ -90,10 +90,6 @@ class RelationshipSource(Protocol):
         """
         ...
 
-    def names_of(self, entity_id: str) -> Sequence[EntityName] | Awaitable[Sequence[EntityName]]:
-        """Return the declared names of exactly this id."""
-        ...
-
     def relationships_of(
         self, subject: str, relation: str
     ) -> Sequence[Relationship] | Awaitable[Sequence[Relationship]]:

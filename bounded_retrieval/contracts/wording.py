@@ -137,7 +137,7 @@ def describe_choice(event: CoverageAssessed) -> str:
 def describe_chain_end(result: ChainResult) -> str:
     """Whether a chain resolved, and if not, what is open; the first line wherever a chain is shown."""
     if result.resolved:
-        return f"RESOLVED ({result.stop_reason.value}): every part that was looked up has a sub-answer"
+        return f"RESOLVED ({result.stop_reason.value}): nothing that was looked up stayed open"
     return f"UNRESOLVED ({result.stop_reason.value}): still open: {'; '.join(result.unresolved)}"
 
 

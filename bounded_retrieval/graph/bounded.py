@@ -218,7 +218,12 @@ def _adapt(given: dict[Channel, Any], id_key: str | None) -> dict[Channel, Searc
     }
 
 
-def _check_callables(**given: object) -> None:
+def check_callables(**given: object) -> None:
+    """Refuse what is no plain function among the parts that are called synchronously.
+
+    Raises:
+        ConfigurationError: names the part.
+    """
     for name, function in given.items():
         if function is not None and not callable(function):
             raise ConfigurationError(f"{name}: expected a function (got {type(function).__name__})")
@@ -229,7 +234,7 @@ def _check_callables(**given: object) -> None:
 
 
 def _check_parts(units: object, assessor: object, fusion: object, **functions: object) -> None:
-    _check_callables(**functions)
+    check_callables(**functions)
     for name, part in {"units": units, "assessor": assessor, "fusion": fusion}.items():
         if isinstance(part, type):
             raise ConfigurationError(f"{name}: expected an instance (got the class {part.__name__})")

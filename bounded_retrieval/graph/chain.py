@@ -12,10 +12,10 @@ from langgraph.graph import END, START, StateGraph
 from pydantic import ValidationError
 from typing_extensions import TypedDict
 
-from bounded_retrieval.contracts.chain import ChainLimits, OnStop
+from bounded_retrieval.contracts.chain import CHAIN_KEYS, ChainLimits, OnStop
 from bounded_retrieval.contracts.ports import DiagnosticSink, UnitSource
 from bounded_retrieval.errors import ConfigurationError, RequestError
-from bounded_retrieval.graph.bounded import parts_of, unguarded_parts
+from bounded_retrieval.graph.bounded import check_callables, parts_of, unguarded_parts
 from bounded_retrieval.graph.chain_state import ChainInput, ChainOutput, ChainParts, ChainState
 from bounded_retrieval.graph.chat import CHAT_PARTS
 from bounded_retrieval.graph.context import Cancelled, Parts
@@ -29,8 +29,6 @@ from bounded_retrieval.nodes.running import Node, can_fetch
 from bounded_retrieval.nodes.search_hop import search_hop
 from bounded_retrieval.policies.chaining import ChainRules
 from bounded_retrieval.policies.reading import ExtractiveReader
-
-CHAIN_OUTPUT_KEYS = tuple(ChainOutput.__annotations__)
 
 ChainGraph = StateGraph[ChainState, Any, ChainInput, Any]
 
@@ -88,6 +86,9 @@ def create_recursive_retrieval(  # noqa: PLR0913 - one keyword for each part a c
     if on_stop not in get_args(OnStop):
         raise ConfigurationError(f"on_stop: expected one of {', '.join(get_args(OnStop))} (got {on_stop!r})")
     _check_rules(rules)
+    check_callables(cancelled=cancelled, diagnostics=diagnostics, clock=clock)
+    if spans is not None and not hasattr(spans, "start_as_current_span"):
+        raise ConfigurationError(f"spans: expected an OpenTelemetry tracer (got {type(spans).__name__})")
     parts = ChainParts(
         search=hop_search,
         planner=_as_part("planner", planner, "plan"),
@@ -169,7 +170,7 @@ def _check_rules(rules: ChainRules | None) -> None:
 
 
 def _recheck_parts(search: Any, units: UnitSource | None, diagnostics: DiagnosticSink | None) -> Parts:
-    if units is not None and not can_fetch(units):
+    if units is not None and (isinstance(units, type) or not can_fetch(units)):
         raise ConfigurationError(f"units: expected an object with fetch(unit_ids) (got {type(units).__name__})")
     inner = parts_of(search) or unguarded_parts()
     return replace(
@@ -182,8 +183,8 @@ def _recheck_parts(search: Any, units: UnitSource | None, diagnostics: Diagnosti
 def _output_schema(output_keys: Sequence[str] | None) -> type[Any]:
     if output_keys is None:
         return ChainOutput
-    unknown = sorted(set(output_keys) - set(CHAIN_OUTPUT_KEYS))
+    unknown = sorted(set(output_keys) - set(CHAIN_KEYS))
     if unknown or not output_keys:
-        raise ConfigurationError(f"output_keys: choose from {', '.join(CHAIN_OUTPUT_KEYS)} (got {list(output_keys)})")
+        raise ConfigurationError(f"output_keys: choose from {', '.join(CHAIN_KEYS)} (got {list(output_keys)})")
     annotations = {key: ChainOutput.__annotations__[key] for key in output_keys}
     return TypedDict("ChainOutput", annotations, total=False)  # type: ignore[operator, no-any-return]

@@ -102,7 +102,12 @@ class HopFound:
 
 
 class HopSearch(Protocol):
-    """Makes one hop's search. Optional besides: ``asearch``."""
+    """Makes one hop's search. Optional besides: ``asearch``.
+
+    ``charges_itself`` says that a search cut off by a kill is not made again when it is resumed.
+    """
+
+    charges_itself: bool
 
     def search(self, query: str, max_calls: int, deadline_ms: int | None) -> HopFound:
         """Search with at most ``max_calls`` retrieval calls and, where it can, within so many milliseconds."""
@@ -116,7 +121,7 @@ class ChainParts:
     Attributes:
         search: makes one hop's search.
         recheck: the parts by which units are checked again at the end.
-        spans: makes an OpenTelemetry span for each hop, where the application wants them.
+        spans: an OpenTelemetry tracer, where the application wants a span for each hop.
     """
 
     search: HopSearch
@@ -135,6 +140,11 @@ class ChainParts:
     def report(self, record: dict[str, Any]) -> None:
         """Hand a protected record to the application's sink, and to nobody else."""
         self.recheck.report(record)
+
+
+def in_a_log(query_id: str) -> str:
+    """A caller's id on one line, without anything that could pass for another line."""
+    return query_id.encode("unicode_escape").decode("ascii")
 
 
 def has_room_for_a_hop(state: ChainState) -> bool:

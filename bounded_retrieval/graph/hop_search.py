@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from langchain_core.documents import Document
 from langchain_core.retrievers import BaseRetriever
 from langchain_core.vectorstores import VectorStore
 from langgraph.graph.state import CompiledStateGraph, StateGraph
+from langgraph.runtime import get_runtime
 
 from bounded_retrieval.contracts.budget import Budget
 from bounded_retrieval.contracts.candidate import Unit
@@ -21,6 +23,8 @@ from bounded_retrieval.contracts.trace import Interruption
 from bounded_retrieval.errors import AsyncOnlyError, ConfigurationError
 from bounded_retrieval.graph.bounded import parts_of
 from bounded_retrieval.graph.chain_state import HopFound, HopSearch
+from bounded_retrieval.nodes.running import without_stop_iteration
+from bounded_retrieval.policies.settings import lower, read_context
 
 _ENDED: Mapping[StopReason, Interruption] = {
     StopReason.CANCELLED: "cancelled",
@@ -49,6 +53,8 @@ def as_hop_search(search: Any) -> HopSearch:
 class BoundedHop:
     """Runs the bounded controller; its budget is lowered to what the chain has left."""
 
+    charges_itself = True
+
     def __init__(self, graph: Any) -> None:
         parts = parts_of(graph)
         if parts is None:
@@ -67,8 +73,10 @@ class BoundedHop:
         return _from_packet(await self.graph.ainvoke(self._input(query, max_calls, deadline_ms)))
 
     def _input(self, query: str, max_calls: int, deadline_ms: int | None) -> dict[str, Any]:
-        budget: dict[str, int] = {"max_calls": min(max_calls, self._ceiling.max_calls)}
-        limits = [limit for limit in (deadline_ms, self._ceiling.deadline_ms) if limit is not None]
+        # A caller's context may have lowered the limits already, and a request may not raise them again.
+        ceiling = lower(self._ceiling, read_context(_surrounding_context()).budget, "context")
+        budget: dict[str, int] = {"max_calls": min(max_calls, ceiling.max_calls)}
+        limits = [limit for limit in (deadline_ms, ceiling.deadline_ms) if limit is not None]
         if limits:
             budget["deadline_ms"] = min(limits)
         return {"query": query, "request": {"budget": Budget.model_validate(budget).model_dump(include=set(budget))}}
@@ -76,6 +84,8 @@ class BoundedHop:
 
 class RetrieverHop:
     """Asks a LangChain retriever, or a vector store, once."""
+
+    charges_itself = False
 
     def __init__(self, source: BaseRetriever | VectorStore) -> None:
         self._retriever = source.as_retriever() if isinstance(source, VectorStore) else source
@@ -91,6 +101,8 @@ class RetrieverHop:
 
 class FunctionHop:
     """Calls a function of the query, synchronous or not, that returns documents."""
+
+    charges_itself = False
 
     def __init__(self, function: Callable[[str], Sequence[Document] | Awaitable[Sequence[Document]]]) -> None:
         self._function: Callable[[str], Any] = function
@@ -108,8 +120,16 @@ class FunctionHop:
 
     async def asearch(self, query: str, max_calls: int, deadline_ms: int | None) -> HopFound:  # noqa: ARG002
         """Call it once, in a thread unless it is asynchronous."""
-        answer = self._function(query) if self._is_async else await asyncio.to_thread(self._function, query)
+        call = partial(self._function, query)
+        answer = call() if self._is_async else await asyncio.to_thread(without_stop_iteration(call))
         return _from_documents(await answer if inspect.isawaitable(answer) else answer)
+
+
+def _surrounding_context() -> Any:
+    try:
+        return get_runtime().context
+    except (RuntimeError, KeyError):
+        return None
 
 
 def _from_packet(result: Mapping[str, Any]) -> HopFound:

@@ -17,7 +17,7 @@ from langgraph.runtime import get_runtime
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from bounded_retrieval.contracts.budget import Budget
-from bounded_retrieval.contracts.chain import ChainResult
+from bounded_retrieval.contracts.chain import CHAIN_KEYS, ChainResult
 from bounded_retrieval.contracts.packet import EvidencePacket
 from bounded_retrieval.contracts.stop import StopReason
 from bounded_retrieval.errors import ConfigurationError, RequestError, RetrievalFailedError
@@ -172,6 +172,9 @@ def create_retrieval_tool(
         RetrievalFailedError: (when called) no permitted attempt of the controller answered.
     """
     compiled = _compiled(graph, "packet", "trail")
+    lacking = sorted({*CHAIN_KEYS} - set(compiled.output_channels)) if "trail" in compiled.output_channels else []
+    if lacking:
+        raise ConfigurationError(f"graph: its output_keys must hold {', '.join(map(repr, lacking))} too")
 
     def search(query: str, config: RunnableConfig) -> tuple[str, dict[str, Any]]:
         context = _context(None, config.get("configurable"))

@@ -11,6 +11,7 @@ from bounded_retrieval.graph.chain_state import ChainParts, ChainState
 from bounded_retrieval.nodes.hops import enter
 from bounded_retrieval.nodes.running import Body
 from bounded_retrieval.policies.chaining import check_found
+from bounded_retrieval.policies.stopping import INTERRUPTED
 
 
 def check_novelty(state: ChainState, runtime: Runtime[Any], parts: ChainParts) -> Body:
@@ -18,5 +19,7 @@ def check_novelty(state: ChainState, runtime: Runtime[Any], parts: ChainParts) -
     chain = yield from enter(state, runtime, parts)
     if chain.forgotten or not chain.trail:
         return chain.forgotten
+    if state["stopped"] and state["stopped"] not in INTERRUPTED:
+        return {}
     interrupted: Interruption | None = state["stopped"] or None  # type: ignore[assignment]
     return chain.checked(check_found(chain.trail[-1], interrupted, parts.rules))

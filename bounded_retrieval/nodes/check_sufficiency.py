@@ -9,9 +9,11 @@ from langgraph.runtime import Runtime
 from bounded_retrieval.contracts.chain import ChainUsage, Check, Sufficiency
 from bounded_retrieval.contracts.stop import StopReason
 from bounded_retrieval.graph.chain_state import ChainParts, ChainState
+from bounded_retrieval.nodes.clock import interruption
 from bounded_retrieval.nodes.hops import enter, tokens_of
 from bounded_retrieval.nodes.running import Body, part_call
 from bounded_retrieval.policies.chaining import has_spent_tokens
+from bounded_retrieval.policies.stopping import INTERRUPTED
 
 
 def check_sufficiency(state: ChainState, runtime: Runtime[Any], parts: ChainParts) -> Body:
@@ -31,8 +33,12 @@ def check_sufficiency(state: ChainState, runtime: Runtime[Any], parts: ChainPart
     *earlier, latest = chain.trail
     latest = latest.model_copy(update={"usage": latest.usage.plus(ChainUsage(tokens=said.tokens))})
     found = "the test passed" if said.sufficient else "the test did not pass"
+    checks = [Check(rule=StopReason.SUFFICIENT, fired=said.sufficient, found=found)]
+    stopped = interruption(runtime, parts, chain.limits, chain.watch)
+    if stopped is not None:
+        checks.insert(0, Check(rule=INTERRUPTED[stopped], fired=True, found=stopped))
     return {
-        **chain.checked([Check(rule=StopReason.SUFFICIENT, fired=said.sufficient, found=found)]),
+        **chain.checked(checks),
         "trail": [hop.model_dump(mode="json") for hop in (*earlier, latest)],
         "notes": list(dict.fromkeys(notes)),
     }

@@ -96,11 +96,12 @@ def eligible_ids(
     A view without ``allowed`` decides by ``documents``, the units' documents as far as there are any.
     """
     distinct = list(dict.fromkeys(unit_ids))
-    if access.view is None or not distinct:
+    if access.view is None:
         return frozenset() if access.denied else frozenset(distinct)
     if access.accepts is not None:
         return frozenset(unit_id for unit_id in distinct if _passes(access.accepts, documents.get(unit_id)))
     is_pure = getattr(parts.eligibility, "is_pure", False)
+    # Also when there is nothing to ask about: whether it fails must not depend on what was found and taken out.
     try:
         answer = yield method_call(
             access.view, "allowed", distinct, is_pure=is_pure, limit=parts.eligibility_limit, detached=True
@@ -117,11 +118,11 @@ def _among(asked: Sequence[str], answer: Any) -> frozenset[str]:
     return frozenset(unit_id for unit_id in asked if unit_id in answer)
 
 
-def documents_of(rows: Sequence[Candidate | None]) -> dict[str, Document]:
+def documents_of(rows: Sequence[Candidate]) -> dict[str, Document]:
     """The documents that rows brought themselves, the first one of each unit."""
     brought: dict[str, Document] = {}
     for row in rows:
-        if row is not None and row.unit is not None:
+        if row.unit is not None:
             brought.setdefault(row.unit_id, row.unit)
     return brought
 

@@ -45,10 +45,8 @@ class _Walker:
 
     def walk(self, path: PathRequest) -> Walk:
         """Follow every relation; anything but exactly one way ends the walk."""
-        named = _listed(EntityName, (yield self._ask("entities_named", path.start)))
-        names = yield from self._names(name.entity_id for name in named)
-        sources = [name.source_unit for each in (named, *names.values()) for name in each]
-        entities = find_start(named, names, (yield from self._show(sources)))
+        names = _listed(EntityName, (yield self._ask("entities_named", path.start)))
+        entities = find_start(names, (yield from self._show(name.source_unit for name in names)))
         if len(entities) != 1:
             return "ambiguous" if entities else "unresolved"
         entity = entities[0]
@@ -65,25 +63,16 @@ class _Walker:
 
     def _look(self, entity: str, relation: str) -> Generator[Call, Any, tuple[list[Relationship], dict[str, Unit]]]:
         relationships = _listed(Relationship, (yield self._ask("relationships_of", entity, relation)))
-        names = yield from self._names(relationship.object for relationship in relationships)
-        sources = [relationship.source_unit for relationship in relationships]
-        sources += [name.source_unit for each in names.values() for name in each]
-        shown = yield from self._show(sources)
-        return find_hops(relationships, names, shown), shown
-
-    def _names(self, entity_ids: Iterable[str]) -> Generator[Call, Any, dict[str, Sequence[EntityName]]]:
-        names: dict[str, Sequence[EntityName]] = {}
-        for entity_id in dict.fromkeys(entity_ids):
-            names[entity_id] = _listed(EntityName, (yield self._ask("names_of", entity_id)))
-        return names
+        shown = yield from self._show(relationship.source_unit for relationship in relationships)
+        return find_hops(relationships, shown), shown
 
     def _show(self, unit_ids: Iterable[str]) -> Generator[Call, Any, dict[str, Unit]]:
         """The units among these that exist now and that the caller may see."""
         distinct = list(dict.fromkeys(unit_ids))
-        if not distinct:
-            return {}
-        source = source_of_paths(self.parts)
-        answer = yield method_call(source, "fetch", distinct, detached=self.parts.is_guarded)
+        answer: Any = {}
+        if distinct:
+            source = source_of_paths(self.parts)
+            answer = yield method_call(source, "fetch", distinct, detached=self.parts.is_guarded)
         if not isinstance(answer, Mapping):
             raise TypeError(f"fetch returns a mapping of documents by id (got {type(answer).__name__})")
         current = {unit_id: answer[unit_id] for unit_id in distinct if _has_text(answer.get(unit_id))}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -67,7 +67,7 @@ def enter(state: ChainState, runtime: Runtime[Any], parts: ChainParts) -> Genera
     return Chain(
         question=settings["question"],
         query_id=settings["query_id"],
-        limits=_within(ChainLimits.model_validate(settings["limits"]), parts.limits),
+        limits=_within(settings["limits"], parts.limits),
         trail=trail,
         plan=None if plan is None else NextQuery.model_validate(plan),
         checks=tuple(Check.model_validate(check) for check in state["checks"]),
@@ -98,11 +98,11 @@ def _forget(note: str) -> Update:
     }
 
 
-def _within(limits: ChainLimits, ceiling: ChainLimits) -> ChainLimits:
+def _within(limits: Mapping[str, Any], ceiling: ChainLimits) -> ChainLimits:
     # Whoever can write a thread's state could have raised a limit there.
-    lowered = {
-        name: most
-        for name, most in ceiling
-        if most is not None and (getattr(limits, name) is None or getattr(limits, name) > most)
-    }
-    return limits.model_copy(update=lowered)
+    lowered = {name: most for name, most in ceiling if most is not None and not _is_at_most(limits.get(name), most)}
+    return ChainLimits.model_validate({**limits, **lowered})
+
+
+def _is_at_most(limit: Any, most: int) -> bool:
+    return isinstance(limit, int) and not isinstance(limit, bool) and limit <= most

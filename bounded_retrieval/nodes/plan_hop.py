@@ -22,7 +22,7 @@ from bounded_retrieval.graph.state import Update
 from bounded_retrieval.nodes.clock import interruption
 from bounded_retrieval.nodes.hops import Chain, enter, tokens_of
 from bounded_retrieval.nodes.running import Body, Call, part_call
-from bounded_retrieval.policies.chaining import check_plan
+from bounded_retrieval.policies.chaining import check_limits_left, check_plan, first_fired
 from bounded_retrieval.policies.settings import read_request
 from bounded_retrieval.policies.stopping import INTERRUPTED
 
@@ -34,12 +34,17 @@ def plan_hop(state: ChainState, runtime: Runtime[Any], parts: ChainParts) -> Bod
         RequestError: the request is not valid.
     """
     begun = {} if _has_begun(state) else _begin(state, parts)
+    if not begun and state["stopped"]:
+        raise RequestError("query: missing from the graph's input")
     chain = yield from enter({**state, **begun}, runtime, parts)  # type: ignore[typeddict-item]
     if chain.forgotten:
         return begun | chain.forgotten
     stopped = interruption(runtime, parts, chain.limits, chain.watch)
     if stopped is not None:
         return begun | chain.checked([Check(rule=INTERRUPTED[stopped], fired=True, found=stopped)])
+    left = check_limits_left(chain.trail, chain.usage, chain.limits, steps_suffice=True)
+    if first_fired(left) is not None:
+        return begun | chain.checked(left)
     plan, tokens, note = yield from _plan(chain, parts)
     usage = chain.usage.plus(ChainUsage(tokens=tokens))
     checks = check_plan(plan, chain.trail, usage, chain.limits, parts.rules)
@@ -61,8 +66,11 @@ def _has_begun(state: ChainState) -> bool:
 
 
 def _begin(state: ChainState, parts: ChainParts) -> Update:
+    given = state.get("request") or {}
+    if not isinstance(given, Mapping):
+        raise RequestError(f"request: expected a mapping of ChainRequest fields (got {type(given).__name__})")
     try:
-        request = ChainRequest.model_validate(dict(state.get("request") or {}))
+        request = ChainRequest.model_validate(dict(given))
     except ValidationError as error:
         raise RequestError.from_validation(error, "request") from None
     asked = read_request(state.get("query"), {"query_id": request.query_id} if request.query_id else None)

@@ -94,7 +94,7 @@ def recheck_units(
 ) -> Generator[Call, Any, Recheck]:
     """Read every unit's current document and ask the view about all of them at once; report what must be dropped."""
     reasons, current, notes = yield from _read_again(units, sources, query_id, parts)
-    allowed = yield from eligible_ids(access, list(units), current, parts, query_id)
+    allowed = (yield from eligible_ids(access, list(units), current, parts, query_id)) if units else frozenset()
     if allowed is None:
         notes.append("recheck_failed")
     reasons = {unit_id: "denied" for unit_id in units if unit_id not in (allowed or ())} | reasons

@@ -163,7 +163,7 @@ def _run(call: Call) -> Any:
     if call.run is None:
         raise AsyncOnlyError(f"{call.name}: only works asynchronously; use ainvoke, or give it a synchronous method")
     limit = None if call.is_pure else call.limit
-    answer = call.run() if limit is None else limit.run(_without_stop_iteration(call.run))
+    answer = call.run() if limit is None else limit.run(without_stop_iteration(call.run))
     if inspect.isawaitable(answer):
         if inspect.iscoroutine(answer):
             answer.close()
@@ -187,11 +187,13 @@ async def _in_a_thread(call: Call, run: Callable[[], Any]) -> Any:
     if call.is_pure:
         return run()
     if call.limit is not None:
-        return await call.limit.arun(_without_stop_iteration(run))
-    return await asyncio.to_thread(_without_stop_iteration(run))
+        return await call.limit.arun(without_stop_iteration(run))
+    return await asyncio.to_thread(without_stop_iteration(run))
 
 
-def _without_stop_iteration(run: Callable[[], Any]) -> Callable[[], Any]:
+def without_stop_iteration(run: Callable[[], Any]) -> Callable[[], Any]:
+    """The same call, except that a StopIteration becomes a RuntimeError."""
+
     # A future cannot carry a StopIteration: whoever awaits it would wait for ever.
     def guarded() -> Any:
         try:

@@ -9,10 +9,13 @@ from langchain_core.documents import Document
 from langgraph.runtime import Runtime
 
 from bounded_retrieval.contracts.chain import ChainUsage, Hop, SubAnswer
-from bounded_retrieval.graph.chain_state import LOG, ChainParts, ChainState, HopFound
+from bounded_retrieval.graph.chain_state import LOG, ChainParts, ChainState, HopFound, in_a_log
+from bounded_retrieval.nodes.charging import was_cut_off
 from bounded_retrieval.nodes.clock import interruption
 from bounded_retrieval.nodes.hops import Chain, enter, tokens_of
 from bounded_retrieval.nodes.running import Body, Call, method_call, part_call
+from bounded_retrieval.nodes.spans import describe_on, hop_span
+from bounded_retrieval.policies.chaining import check_limits_left, first_fired
 from bounded_retrieval.policies.novelty import count_new
 
 
@@ -21,14 +24,18 @@ def search_hop(state: ChainState, runtime: Runtime[Any], parts: ChainParts) -> B
     chain = yield from enter(state, runtime, parts)
     if chain.forgotten or chain.plan is None or chain.plan.query is None:
         return chain.forgotten
-    span = None if parts.spans is None else parts.spans.start_span("bounded_retrieval.hop")
-    found, notes = yield from _search(chain, chain.plan.query, parts)
-    answer, tokens = (None, 0) if found is None else (yield from _read(chain, chain.plan.query, found, parts, notes))
+    spent = first_fired(check_limits_left(chain.trail, chain.usage, chain.limits, steps_suffice=True))
+    if spent is not None:
+        return {"stopped": spent.value}
+    query = chain.plan.query
+    with hop_span(parts, chain.query_id) as span:
+        found, notes = yield from _search(chain, query, runtime, parts)
+        answer, tokens = (None, 0) if found is None else (yield from _read(chain, query, found, parts, notes))
+        hop = _hop(chain, query, found, answer, chain.state["planning"] + tokens)
+        _tell(runtime, chain, hop, span, parts)
     stopped = interruption(runtime, parts, chain.limits, chain.watch)
-    if stopped is None and found is not None:
+    if found is not None and (stopped is None or found.interruption == "cancelled"):
         stopped = found.interruption
-    hop = _hop(chain, chain.plan.query, found, answer, chain.state["planning"] + tokens)
-    _tell(runtime, chain, hop, span)
     units = {} if found is None else {unit_id: unit.model_dump() for unit_id, unit in found.units.items()}
     return {
         "trail": [h.model_dump(mode="json") for h in (*chain.closed(), hop)],
@@ -43,7 +50,11 @@ def search_hop(state: ChainState, runtime: Runtime[Any], parts: ChainParts) -> B
     }
 
 
-def _search(chain: Chain, query: str, parts: ChainParts) -> Generator[Call, Any, tuple[HopFound | None, list[str]]]:
+def _search(
+    chain: Chain, query: str, runtime: Runtime[Any], parts: ChainParts
+) -> Generator[Call, Any, tuple[HopFound | None, list[str]]]:
+    if not parts.search.charges_itself and (yield from was_cut_off(runtime)):
+        return None, ["hop_failed"]
     calls_left = chain.limits.max_calls - chain.usage.calls
     deadline = chain.limits.deadline_ms
     ms_left = None if deadline is None else max(0, int(deadline - chain.watch.elapsed_ms()))
@@ -58,7 +69,8 @@ def _search(chain: Chain, query: str, parts: ChainParts) -> Generator[Call, Any,
 def _read(
     chain: Chain, query: str, found: HopFound, parts: ChainParts, notes: list[str]
 ) -> Generator[Call, Any, tuple[SubAnswer | None, int]]:
-    documents: Sequence[Document] = [unit.to_document() for unit in found.units.values()]
+    # Copies, which a reader may do with as it likes.
+    documents: Sequence[Document] = [unit.model_copy(deep=True).to_document() for unit in found.units.values()]
     if not documents:
         return None, 0
     try:
@@ -97,12 +109,10 @@ def _hop(chain: Chain, query: str, found: HopFound | None, answer: SubAnswer | N
     )
 
 
-def _tell(runtime: Runtime[Any], chain: Chain, hop: Hop, span: Any) -> None:
+def _tell(runtime: Runtime[Any], chain: Chain, hop: Hop, span: Any, parts: ChainParts) -> None:
     """One event, one log line and one span a hop; the last two hold ids and counts only."""
     runtime.stream_writer({"event": "hop", "query_id": chain.query_id, **hop.model_dump(mode="json")})
     counts = {"units": len(hop.unit_ids), "new_units": hop.new_units, "calls": hop.usage.calls}
-    LOG.info("chain %s hop %d: %s, %s", chain.query_id, hop.number, hop.outcome, counts)
-    if span is not None:
-        told = {"query_id": chain.query_id, "hop": hop.number, "outcome": hop.outcome, **counts}
-        span.set_attributes({f"bounded_retrieval.{name}": value for name, value in told.items()})
-        span.end()
+    LOG.info("chain %s hop %d: %s, %s", in_a_log(chain.query_id), hop.number, hop.outcome, counts)
+    facts: dict[str, str | int] = {"query_id": chain.query_id, "hop": hop.number, "outcome": hop.outcome, **counts}
+    describe_on(span, facts, parts, chain.query_id)

@@ -111,17 +111,24 @@ def _call(search: _Search) -> Generator[Call, Any, _Answer]:
         eligible, cut = (yield from _eligible(search, rows)), 0
         if eligible is None:
             return _Answer(rows=None, reading=reading, note="eligibility_failed")
-        rows = eligible
+        rows = list(eligible)
     kept = cut_rows(rows, search.asked, cut)
     fetched = yield from _fetch(search, reading.wanted(kept.valid))
     reading.take(kept.valid, fetched)
     return _Answer(rows=kept, reading=reading)
 
 
-def _eligible(search: _Search, rows: Sequence[Candidate | None]) -> Generator[Call, Any, list[Candidate | None] | None]:
-    """Take out the rows of units that the caller may not see; none when that could not be established."""
-    unit_ids = list(dict.fromkeys(row.unit_id for row in rows if row is not None))
-    documents: Mapping[str, Any] = documents_of(rows)
+def _eligible(search: _Search, rows: Sequence[Candidate | None]) -> Generator[Call, Any, list[Candidate] | None]:
+    """Take out the rows of units that the caller may not see; none when that could not be established.
+
+    So are rows that are no candidates: nobody can say whose they are. Where there is a unit source, what it holds now
+    is looked at and not what a row brought, which may be of an earlier time.
+    """
+    found = [row for row in rows if row is not None]
+    if search.parts.units is not None:
+        found = [row.model_copy(update={"unit": None}) for row in found]
+    unit_ids = list(dict.fromkeys(row.unit_id for row in found))
+    documents: Mapping[str, Any] = documents_of(found)
     if search.access.accepts is not None:
         lacking = [unit_id for unit_id in unit_ids if unit_id not in documents]
         documents = {**(yield from _fetch(search, lacking)), **documents}
@@ -132,7 +139,7 @@ def _eligible(search: _Search, rows: Sequence[Candidate | None]) -> Generator[Ca
     if removed:
         record = {"event": "ineligible_removed", "channel": search.channel, "query_id": search.settings.query_id}
         search.parts.report({**record, "unit_ids": removed, **_stamp(search.access)})
-    return [row for row in rows if row is None or row.unit_id in allowed]
+    return [row for row in found if row.unit_id in allowed]
 
 
 def _stamp(access: Access) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from bounded_retrieval.contracts.chain import (
 from bounded_retrieval.contracts.stop import StopReason
 from bounded_retrieval.contracts.trace import Interruption
 from bounded_retrieval.policies.novelty import DEFAULT_SIMILARITY, find_repeat, is_novel
-from bounded_retrieval.policies.packing import pack
+from bounded_retrieval.policies.packing import Packing, pack
 from bounded_retrieval.policies.stopping import INTERRUPTED
 
 
@@ -116,32 +116,46 @@ def open_parts(
     counting = [hop for hop in trail if not is_sufficient or hop.number in lost]
     unanswered = tuple(hop.query for hop in counting if hop.sub_answer is None)
     declared = () if plan is None else plan.unresolved
-    pending = () if plan is None or plan.query is None else (plan.query,)
+    asked = None if plan is None or stop_reason is StopReason.REPEATED_QUERY else plan.query
+    pending = () if asked is None or any(hop.query == asked for hop in trail) else (asked,)
     ended_by_itself = stop_reason in RESOLVING and bool(trail)
     parts = (*unanswered, *declared, *(() if ended_by_itself else (*pending, question)))
     return tuple(dict.fromkeys(parts))
 
 
-def pack_by_turns(trail: Sequence[Hop], units: Mapping[str, Unit], limits: ChainLimits) -> tuple[str, ...]:
+def pack_by_turns(trail: Sequence[Hop], units: Mapping[str, Unit], limits: ChainLimits) -> Packing:
     """Whole units within the limits: the best of each hop in turn, then the second best, and so on."""
     order: dict[str, None] = {}
     for rank in range(max((len(hop.unit_ids) for hop in trail), default=0)):
         order.update((hop.unit_ids[rank], None) for hop in trail if rank < len(hop.unit_ids))
     lengths = {unit_id: len(units[unit_id].text) for unit_id in order if unit_id in units}
-    return pack(list(lengths), lengths, limits.max_units, limits.max_chars).unit_ids
+    return pack(list(lengths), lengths, limits.max_units, limits.max_chars)
 
 
-def without_dropped(trail: Sequence[Hop], dropped: Collection[str]) -> tuple[Hop, ...]:
-    """The trail without dropped units, and without the sub-answers that may have come from them."""
-    return tuple(_clear(hop, dropped) for hop in trail) if dropped else tuple(trail)
+def without_dropped(trail: Sequence[Hop], dropped: Collection[str]) -> tuple[tuple[Hop, ...], dict[int, str]]:
+    """The trail without dropped units, and the sub-answers that may have come from them, by the number of their hop.
+
+    In the trail they are gone; where a later query holds one, ``#k`` stands in its place.
+    """
+    lost = {hop.number: hop.sub_answer for hop in trail if hop.sub_answer is not None and _is_lost(hop, dropped)}
+    return tuple(_clear(hop, dropped, lost) for hop in trail), lost
 
 
-def _clear(hop: Hop, dropped: Collection[str]) -> Hop:
-    sources = set(hop.answer_unit_ids or hop.unit_ids)
-    kept = {"unit_ids": tuple(unit_id for unit_id in hop.unit_ids if unit_id not in dropped)}
-    if sources.isdisjoint(dropped):
-        return hop.model_copy(update=kept)
-    return hop.model_copy(update={**kept, "sub_answer": None, "answer_unit_ids": ()})
+def mask(text: str, lost: Mapping[int, str]) -> str:
+    """A text with ``#k`` in place of each lost sub-answer."""
+    for number, answer in lost.items():
+        text = text.replace(answer, f"#{number}")
+    return text
+
+
+def _is_lost(hop: Hop, dropped: Collection[str]) -> bool:
+    return not set(hop.answer_unit_ids or hop.unit_ids).isdisjoint(dropped)
+
+
+def _clear(hop: Hop, dropped: Collection[str], lost: Mapping[int, str]) -> Hop:
+    answer = {"sub_answer": None, "answer_unit_ids": ()} if hop.number in lost else {}
+    kept = tuple(unit_id for unit_id in hop.unit_ids if unit_id not in dropped)
+    return hop.model_copy(update={**answer, "unit_ids": kept, "query": mask(hop.query, lost)})
 
 
 def has_spent_tokens(usage: ChainUsage, limits: ChainLimits) -> bool:

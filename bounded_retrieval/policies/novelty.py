@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Sequence
 
 from bounded_retrieval.policies.tokenize import STOP_WORDS, fold, index_terms
+
+_ROUNDING = 1e-9
+
+# Function words without which two questions can be opposites.
+_TELLING = frozenset(
+    """
+    above after against before below down during first last least less more most no nor not off over under until up
+    without
+    """.split()  # noqa: SIM905 - a list of quoted words would be harder to read
+)
 
 DEFAULT_SIMILARITY = 0.9
 """Share of terms in common from which two queries count as the same, by default."""
@@ -25,8 +34,13 @@ def similarity(left: str, right: str) -> float:
 
 
 def find_repeat(query: str, earlier: Sequence[str], threshold: float) -> tuple[int, float] | None:
-    """The earlier query (its number from 1) that this one repeats, and how similar it is; none when it is new."""
-    found = [(similarity(query, other), number) for number, other in enumerate(earlier, 1)]
+    """The earlier query (its number from 1) that this one repeats, and how similar it is; none when it is new.
+
+    A query with a term that the earlier one lacks is no repeat, however much else they share: a sub-answer put into a
+    long question is one term more.
+    """
+    repeats = ((number, other) for number, other in enumerate(earlier, 1) if not _terms(query) - _terms(other))
+    found = [(similarity(query, other), number) for number, other in repeats]
     closest, number = max(found, key=lambda pair: (pair[0], -pair[1]), default=(0.0, 0))
     return (number, closest) if number and closest >= threshold else None
 
@@ -38,9 +52,9 @@ def count_new(unit_ids: Collection[str], known: Collection[str]) -> int:
 
 def is_novel(new_units: int, units: int, min_new_share: float) -> bool:
     """Whether a hop found at least one new unit, and at least the given share of new ones."""
-    return new_units >= max(1, math.ceil(min_new_share * units))
+    return new_units >= 1 and new_units >= min_new_share * units - _ROUNDING
 
 
 def _terms(query: str) -> frozenset[str]:
     terms = frozenset(index_terms(query))
-    return (terms - STOP_WORDS) or terms
+    return (terms - (STOP_WORDS - _TELLING)) or terms

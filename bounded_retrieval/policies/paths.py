@@ -42,43 +42,23 @@ def check_hops(settings: RunSettings) -> None:
         raise RequestError(f"path.relations: at most max_reads {settings.limits.max_reads} hops (got {hops})")
 
 
-def find_start(
-    named: Sequence[EntityName], names: Mapping[str, Sequence[EntityName]], shown: Mapping[str, Unit]
-) -> list[str]:
-    """The entities that go by the start's name, among sources that can be shown.
-
-    Args:
-        named: what was declared of the start's name or id.
-        names: every declared name of those entities.
-        shown: the source units that can be shown, by id.
-    """
-    entities = {name.entity_id for name in named if name.source_unit in shown}
-    return sorted(entity_id for entity_id in entities if _exists(entity_id, names, shown))
+def find_start(names: Sequence[EntityName], shown: Mapping[str, Unit]) -> list[str]:
+    """The entities that go by the start's name, among sources that can be shown."""
+    return sorted({name.entity_id for name in names if name.source_unit in shown})
 
 
-def find_hops(
-    relationships: Sequence[Relationship], names: Mapping[str, Sequence[EntityName]], shown: Mapping[str, Unit]
-) -> list[Relationship]:
+def find_hops(relationships: Sequence[Relationship], shown: Mapping[str, Unit]) -> list[Relationship]:
     """The relationships that count, one for each object: the first by the id of its source unit.
 
-    Args:
-        relationships: what was declared of one subject and one relation.
-        names: declared names of the relationships' objects; an entity none of whose names can be shown does not exist.
-        shown: the source units that can be shown, by id.
+    An entity exists where a source that can be shown mentions it; names that only hidden units declare change nothing.
+    ``shown`` holds the source units that can be shown, by id.
     """
     counting: dict[str, Relationship] = {}
     for relationship in sorted(relationships, key=lambda each: each.source_unit):
         unit = shown.get(relationship.source_unit)
-        is_current = unit is not None and relationship.source_fingerprint in (None, unit.fingerprint)
-        if is_current and _exists(relationship.object, names, shown):
+        if unit is not None and relationship.source_fingerprint in (None, unit.fingerprint):
             counting.setdefault(relationship.object, relationship)
     return [counting[entity_id] for entity_id in sorted(counting)]
-
-
-def _exists(entity_id: str, names: Mapping[str, Sequence[EntityName]], shown: Mapping[str, Unit]) -> bool:
-    # An entity that was given names exists where one of them can be shown; one without, where it is mentioned.
-    declared = names.get(entity_id, ())
-    return not declared or any(name.source_unit in shown for name in declared)
 
 
 def assemble_path(  # noqa: PLR0913 - the inputs of the last step stand side by side on purpose

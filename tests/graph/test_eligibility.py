@@ -594,12 +594,12 @@ def test_the_latest_state_holds_no_text_that_was_seen(what: str, rule: str, awai
 
 
 def test_nothing_changed_is_provisional() -> None:
-    """A control: where nothing happens all three units are packed, in one batched check and one reading of all ids."""
+    """A control: where nothing happens all three units are packed, in one batched check and one reading of all ids at each of the two."""
     world = World()
     outcome = run(world.words, units=world.source, eligibility=world.resolve, budget=Budget(max_rows=3), threshold=0.1)
     assert (outcome.ids, outcome.packet.resolution, outcome.notes) == (["a", "b", "c"], "provisional", ())
     assert world.allowed_calls == [["a", "b", "c", "d", "e"], ["a", "b", "c"]]
-    assert world.source.fetched == [["a", "b", "c"]]
+    assert world.source.fetched == [["a", "b", "c"]] * 2
     assert len(world.words.calls) == 1
 
 

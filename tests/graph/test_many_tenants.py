@@ -7,7 +7,7 @@ import hashlib
 import itertools
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 
 from bounded_retrieval.graph.bounded import create_bounded_retrieval
+from bounded_retrieval.nodes import eligibility
 from bounded_retrieval.policies.metadata_view import MetadataView
 from bounded_retrieval.retrievers.bm25 import BM25Searcher
 from bounded_retrieval.retrievers.chroma import ChromaSearcher
@@ -108,9 +109,16 @@ async def test_no_unit_crosses_between_tenants(graph: Any) -> None:
     print(f"{REQUESTS:,} requests, {len(crossed)} crossing, {len(filled):,} with units, {len(own):,} with own units")  # noqa: T201
 
 
+def everything_passes(_metadata: Any) -> bool:
+    """Let every unit pass."""
+    return True
+
+
 async def test_without_the_filter_units_would_cross(graph: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same requests over the same graph cross at once when every unit passes."""
-    monkeypatch.setattr("bounded_retrieval.nodes.eligibility.Access.filter", property(lambda _self: None))
-    monkeypatch.setattr("bounded_retrieval.nodes.eligibility._passes", lambda _accepts, document: document is not None)
+    read = eligibility._read_view
+    monkeypatch.setattr(
+        eligibility, "_read_view", lambda view: replace(read(view), filter=None, accepts=everything_passes)
+    )
     outcomes = await asyncio.gather(*(ask(graph, number) for number in range(100)))
     assert any(set(o.owners) - {o.tenant, SHARED} for o in outcomes)

@@ -161,7 +161,7 @@ def test_the_store_is_a_relationship_source():
     """The store has the methods that the protocol asks for, by name and by parameters."""
     assert isinstance(RelationshipStore(), RelationshipSource)
     assert not isinstance(object(), RelationshipSource)
-    for method in ("entities_named", "names_of", "relationships_of"):
+    for method in ("entities_named", "relationships_of"):
         asked, given_by = (inspect.signature(getattr(kind, method)) for kind in (RelationshipSource, RelationshipStore))
         assert list(asked.parameters) == list(given_by.parameters)
 
