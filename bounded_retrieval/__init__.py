@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bounded_retrieval.contracts.budget import Budget, Usage
     from bounded_retrieval.contracts.candidate import Candidate
-    from bounded_retrieval.contracts.chain import ChainLimits, ChainResult
+    from bounded_retrieval.contracts.chain import ChainLimits, ChainResult, Hop, NextQuery, SubAnswer
     from bounded_retrieval.contracts.eligibility import EligibilityView
     from bounded_retrieval.contracts.packet import EvidenceItem, EvidencePacket
     from bounded_retrieval.contracts.request import RetrievalRequest
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from bounded_retrieval.graph.chain import create_recursive_retrieval
     from bounded_retrieval.integrations.diagnostics import JsonlDiagnostics
     from bounded_retrieval.integrations.langchain import BoundedRetriever, create_retrieval_tool
+    from bounded_retrieval.policies.chaining import ChainRules
     from bounded_retrieval.policies.coverage import TermCoverage
     from bounded_retrieval.policies.metadata_view import MetadataView
     from bounded_retrieval.policies.planners import TemplatePlanner
@@ -44,6 +45,7 @@ _HOMES = {
     "Candidate": "contracts.candidate",
     "ChainLimits": "contracts.chain",
     "ChainResult": "contracts.chain",
+    "ChainRules": "policies.chaining",
     "ChainStoppedError": "errors",
     "ChromaSearcher": "retrievers.chroma",
     "DecisionTrace": "contracts.trace",
@@ -51,12 +53,15 @@ _HOMES = {
     "EvidenceItem": "contracts.packet",
     "EvidencePacket": "contracts.packet",
     "ExtractiveReader": "policies.reading",
+    "Hop": "contracts.chain",
     "JsonlDiagnostics": "integrations.diagnostics",
     "MetadataView": "policies.metadata_view",
+    "NextQuery": "contracts.chain",
     "RelationshipStore": "retrievers.relationships",
     "RetrievalFailedError": "errors",
     "RetrievalRequest": "contracts.request",
     "StopReason": "contracts.stop",
+    "SubAnswer": "contracts.chain",
     "TemplatePlanner": "policies.planners",
     "TermCoverage": "policies.coverage",
     "Usage": "contracts.budget",
@@ -77,6 +82,7 @@ __all__ = [
     "Candidate",
     "ChainLimits",
     "ChainResult",
+    "ChainRules",
     "ChainStoppedError",
     "ChromaSearcher",
     "DecisionTrace",
@@ -84,12 +90,15 @@ __all__ = [
     "EvidenceItem",
     "EvidencePacket",
     "ExtractiveReader",
+    "Hop",
     "JsonlDiagnostics",
     "MetadataView",
+    "NextQuery",
     "RelationshipStore",
     "RetrievalFailedError",
     "RetrievalRequest",
     "StopReason",
+    "SubAnswer",
     "TemplatePlanner",
     "TermCoverage",
     "Usage",

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from bounded_retrieval.contracts.eligibility import EligibilityView, Resolver
 from bounded_retrieval.contracts.packet import EvidencePacket
 from bounded_retrieval.contracts.ports import DiagnosticSink
 from bounded_retrieval.contracts.trace import DecisionTrace
+from bounded_retrieval.errors import RequestError
 from bounded_retrieval.graph.bounded import create_bounded_retrieval
 from bounded_retrieval.policies.metadata_view import MetadataView
 from bounded_retrieval.retrievers.relationships import RelationshipStore
@@ -38,8 +40,8 @@ class Asker:
 
     Args:
         index: an open index.
-        caller: whose view to ask under, by the units' ``tenant`` (where the caller names one), ``groups``,
-            ``valid_from`` and ``valid_until``; none makes everything public.
+        caller: whose view to ask under, by the units' ``tenant``, ``groups``, ``valid_from`` and ``valid_until``; who
+            names no tenant sees the units without one. None makes everything public.
         relationships: what a path follows; none takes those of the index.
         diagnostics: receives protected records.
     """
@@ -55,7 +57,7 @@ class Asker:
         self._errors: list[Exception] = []
         self._caller = caller
         self._diagnostics = diagnostics
-        view = None if caller is None else MetadataView(tenant=None if caller.tenant is None else "tenant")
+        view = None if caller is None else _view_of(caller)
         builder = create_bounded_retrieval(
             index.lexical,
             index.dense,
@@ -85,6 +87,19 @@ class Asker:
             self._errors.append(error)
 
 
+def _view_of(caller: Caller) -> Resolver:
+    if caller.tenant is not None:
+        return MetadataView()
+    view = MetadataView(tenant=None)
+
+    def without_tenants(runtime: Any) -> EligibilityView:
+        # Who names no tenant sees what belongs to none.
+        seen = view(runtime)
+        return replace(seen, search_filter={"$and": [seen.search_filter or {}, {"tenant": {"$exists": False}}]})
+
+    return without_tenants
+
+
 def ask_index(query: str, directory: Path, request: Mapping[str, Any] | None = None, **options: Any) -> Answer:
     """Open an index directory, run once, close it; ``options`` are those of `Asker`.
 
@@ -93,4 +108,8 @@ def ask_index(query: str, directory: Path, request: Mapping[str, Any] | None = N
         RequestError: the query or a setting is not valid.
     """
     with open_index(directory) as index:
+        if (request or {}).get("path") and index.relationships is None and options.get("relationships") is None:
+            raise RequestError(
+                f"--path: {directory} holds no relationships; give --relationships FILE, here or to index"
+            )
         return Asker(index, **options).ask(query, request)

@@ -91,10 +91,13 @@ def _add_ask(commands: Any) -> None:
     ask.add_argument(
         "--relationships", type=Path, metavar="FILE", help="relationships to follow (default: the index's)"
     )
+    ask.add_argument("--tenant", metavar="NAME", help="ask as a caller of this tenant (default: all is public)")
     ask.add_argument(
-        "--tenant", metavar="NAME", help="ask as a caller of this tenant; without this and --group as anyone"
+        "--group",
+        action="append",
+        metavar="NAME",
+        help="ask as a caller in this group, repeatable; without --tenant sees units of no tenant",
     )
-    ask.add_argument("--group", action="append", metavar="NAME", help="ask as a caller in this group, repeatable")
     ask.add_argument("--diagnostics", type=Path, metavar="FILE", help="append protected records (mode 0600)")
     ask.add_argument("--json", action="store_true", help="print the packet as JSON and nothing else")
     ask.add_argument("--trace", action="store_true", help="show the decision trace too")
@@ -143,6 +146,9 @@ def _run_index(arguments: argparse.Namespace) -> int:
     if files:
         line = f"stored {report.relationships:,} relationships from {', '.join(map(str, files))}"
         make_console(stderr=True).print(printable(line), soft_wrap=True)
+    elif report.relationships_dropped:
+        line = "the relationships that the index held were dropped: none were given (see --relationships)"
+        make_console(stderr=True).print(line, soft_wrap=True)
     return EXIT_DONE
 
 

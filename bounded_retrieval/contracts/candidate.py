@@ -82,6 +82,12 @@ class Unit(BaseModel):
             metadata_converted=converted,
         )
 
+    def without(self, fields: Collection[str]) -> Unit:
+        """The unit without these metadata fields, the title among them."""
+        kept = {name: value for name, value in self.metadata.items() if name not in fields}
+        title = "" if "title" in fields else self.title
+        return self.model_copy(update={"metadata": kept, "title": title}) if fields else self
+
     def to_document(self) -> Document:
         """The unit as a LangChain document, its title back in the metadata."""
         metadata = {"title": self.title, **self.metadata} if self.title else dict(self.metadata)

@@ -40,7 +40,10 @@ RESOLVING = frozenset({StopReason.SUFFICIENT, StopReason.NO_NEXT_QUERY})
 
 
 class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", revalidate_instances="always")
+
+
+Count = Annotated[int, Field(ge=0, le=10**12)]
 
 
 class ChainLimits(BaseModel):
@@ -87,7 +90,7 @@ class SubAnswer(_Frozen):
 
     text: Annotated[str, Field(min_length=1)]
     unit_ids: tuple[str, ...] = ()
-    tokens: Annotated[int, Field(ge=0)] = 0
+    tokens: Count = 0
 
     @field_validator("text", mode="before")
     @classmethod
@@ -106,7 +109,7 @@ class NextQuery(_Frozen):
 
     query: str | None
     unresolved: tuple[str, ...] = ()
-    tokens: Annotated[int, Field(ge=0)] = 0
+    tokens: Count = 0
 
     @field_validator("query")
     @classmethod
@@ -124,17 +127,17 @@ class Sufficiency(_Frozen):
     """What a sufficiency test said of the trail so far, and the tokens that it took."""
 
     sufficient: bool
-    tokens: Annotated[int, Field(ge=0)] = 0
+    tokens: Count = 0
 
 
 class ChainUsage(_Frozen):
     """What hops have spent: retrieval calls (of them dense), rows, reads, and tokens as stated or estimated."""
 
-    calls: int = 0
-    dense_calls: int = 0
-    rows: int = 0
-    reads: int = 0
-    tokens: int = 0
+    calls: Count = 0
+    dense_calls: Count = 0
+    rows: Count = 0
+    reads: Count = 0
+    tokens: Count = 0
 
     def plus(self, other: ChainUsage) -> ChainUsage:
         """The sum of both."""

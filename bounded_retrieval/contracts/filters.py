@@ -8,16 +8,19 @@ A filter is a mapping. A plain value means equality; several keys mean *and*::
 
     {"$or": [{"expires": {"$exists": False}}, {"expires": {"$gt": "2026-01-01"}}]}
 
-Operators: ``$eq $ne $in $nin $gt $gte $lt $lte $exists`` on a field, ``$and $or $not`` on filters. A field *exists*
-when it is there and not None. A unit without the field matches only ``$ne``, ``$nin``, ``{"$exists": False}`` and
-negations. Values of different types never compare equal or ordered (``True`` is not ``1``); a list-valued field
-matches ``$eq`` or ``$in`` when any of its elements does.
+Operators: ``$eq $ne $in $nin $gt $gte $lt $lte $exists $date`` on a field, ``$and $or $not`` on filters. A field
+*exists* when it is there and not None; it is a *date* when it is text of the form ``YYYY-MM-DD`` or
+``YYYY-MM-DDTHH:MM:SS``, also with a fraction of a second and with ``Z`` or ``+00:00``. A unit without the field matches
+only ``$ne``, ``$nin``, ``{"$exists": False}``, ``{"$date": False}`` and negations. Values of different types never
+compare equal or ordered (``True`` is not ``1``); a list-valued field matches ``$eq`` or ``$in`` when any of its
+elements does.
 """
 
 from __future__ import annotations
 
 import json
 import operator
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -26,6 +29,8 @@ from bounded_retrieval.errors import RequestError
 Filter = Mapping[str, Any]
 Metadata = Mapping[str, Any]
 Predicate = Callable[[Metadata], bool]
+
+_DATE = re.compile(r"\d{4}-[01]\d-[0-3]\d(?:T[0-2]\d:[0-5]\d:[0-5]\d(?:\.\d{1,9})?(?:Z|\+00:00)?)?", re.ASCII)
 
 MAX_FILTER_DEPTH = 16
 
@@ -116,22 +121,29 @@ def _compile_test(field: str, name: str, value: Any) -> Predicate:
     if name in ("$in", "$nin"):
         if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
             raise RequestError(f"filter: {name} on {field!r} takes a list (got {value!r})")
-        wanted = [_check_scalar(field, item) for item in value]
+        wanted = _by_kind([_check_scalar(field, item) for item in value])
     elif name in ("$eq", "$ne"):
-        wanted = [_check_scalar(field, value)]
+        wanted = _by_kind([_check_scalar(field, value)])
     elif name in _ORDERINGS:
         return _ordering(field, _ORDERINGS[name], _check_scalar(field, value))
-    elif name == "$exists":
-        return _existence(field, value)
+    elif name in ("$exists", "$date"):
+        return _property(field, name, value)
     else:
         raise RequestError(f"filter: unknown operator {name!r} on {field!r}")
     negated = name in ("$ne", "$nin")
     return lambda metadata: _holds_any(metadata.get(field), wanted) is not negated
 
 
-def _existence(field: str, wanted: Any) -> Predicate:
+def is_date(value: Any) -> bool:
+    """Whether a value is text in the form of an ISO 8601 date in UTC, which is ordered as it is written."""
+    return isinstance(value, str) and _DATE.fullmatch(value) is not None
+
+
+def _property(field: str, name: str, wanted: Any) -> Predicate:
     if not isinstance(wanted, bool):
-        raise RequestError(f"filter: $exists on {field!r} takes true or false (got {wanted!r})")
+        raise RequestError(f"filter: {name} on {field!r} takes true or false (got {wanted!r})")
+    if name == "$date":
+        return lambda metadata: is_date(metadata.get(field)) is wanted
     return lambda metadata: (metadata.get(field) is not None) is wanted
 
 
@@ -152,14 +164,25 @@ def _check_scalar(field: str, value: Any) -> Any:
     raise RequestError(f"filter: {field!r} is compared with a {type(value).__name__}; use text, a number or a boolean")
 
 
-def _holds_any(held: Any, wanted: list[Any]) -> bool:
+def _by_kind(values: list[Any]) -> dict[str, set[Any]]:
+    groups: dict[str, set[Any]] = {"truth": set(), "number": set(), "text": set()}
+    for value in values:
+        groups[_kind(value)].add(value)
+    return groups
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, bool):
+        return "truth"
+    if isinstance(value, (int, float)):
+        return "number"
+    return "text" if isinstance(value, str) else ""
+
+
+def _holds_any(held: Any, wanted: Mapping[str, set[Any]]) -> bool:
     values = held if isinstance(held, list) else [held]
-    return any(_same_kind(value, item) and value == item for value in values for item in wanted)
+    return any(value in wanted[kind] for value in values if (kind := _kind(value)))
 
 
 def _same_kind(left: Any, right: Any) -> bool:
-    if isinstance(left, bool) or isinstance(right, bool):
-        return isinstance(left, bool) and isinstance(right, bool)
-    if isinstance(left, (int, float)):
-        return isinstance(right, (int, float))
-    return isinstance(left, str) and isinstance(right, str)
+    return _kind(left) == _kind(right) != ""

@@ -99,7 +99,7 @@ class PathRequest(BaseModel):
             RequestError: the text is not such a path; names what is wrong with it.
         """
         start, *relations = (part.strip() for part in text.split(PATH_SEPARATOR))
-        if not start or not relations or not all(relations):
+        if not start or not relations or not all(relations) or "->" in text:
             shown = text if len(text) <= MAX_SHOWN_CHARS else f"{text[:MAX_SHOWN_CHARS]}..."
             raise RequestError(f"path: expected START > relation, and more relations after further > (got {shown!r})")
         try:

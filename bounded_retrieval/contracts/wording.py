@@ -25,6 +25,7 @@ NOTES = MappingProxyType(
     {
         "assessor_failed": "the assessor failed, which counts as not sufficient",
         "channel_failed": "a search failed; its call stays charged",
+        "documents_cut": "some units that hops found did not fit the documents' limits",
         "dropped_at_recheck": "something was gone or changed by the time of the recheck and was dropped",
         "eligibility_failed": "who may see what could not be established, so nothing was shown",
         "invalid_rows": "a search returned rows that were no candidates",

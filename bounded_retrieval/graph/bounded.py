@@ -63,7 +63,7 @@ def create_bounded_retrieval(  # noqa: PLR0913 - one keyword for each part a cal
     relationships: RelationshipSource | None = None,
     diagnostics: DiagnosticSink | None = None,
     cancelled: Cancelled | None = None,
-    context_schema: type[Any] = BoundedContext,
+    context_schema: type[Any] | None = BoundedContext,
     output_keys: Sequence[str] | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> BoundedGraph:
@@ -88,7 +88,8 @@ def create_bounded_retrieval(  # noqa: PLR0913 - one keyword for each part a cal
         relationships: what requests with a ``path`` follow; a `RelationshipStore`, for example.
         diagnostics: receives protected records (raw errors, ids dropped at the recheck); nothing else does.
         cancelled: polled with the LangGraph runtime before and after each call; true ends the run in a packet.
-        context_schema: schema of the runtime context; our settings are read from it where present.
+        context_schema: schema of the runtime context; our settings are read from it where present. With ``eligibility``
+            and no schema of your own any context is taken.
         output_keys: which of ``packet``, ``documents``, ``stop_reason``, ``trace`` the graph returns; all of them.
         clock: seconds from any fixed point, for ``deadline_ms``.
 
@@ -100,7 +101,7 @@ def create_bounded_retrieval(  # noqa: PLR0913 - one keyword for each part a cal
     asked = _check(policy=policy, threshold=threshold, budget=budget, first_hop_rows=first_hop_rows)
     searchers = _adapt({"lexical": lexical, "dense": dense}, id_key)
     _check_parts(units, assessor, fusion, cancelled=cancelled, diagnostics=diagnostics, clock=clock)
-    _check_eligibility(eligibility)
+    _check_eligibility(eligibility, units, [searcher for searcher in searchers.values() if searcher is not None])
     _check_relationships(relationships, [units, *searchers.values()])
     tokenizer, tokenizer_name = _tokenizer_of(searchers["lexical"])
     parts = Parts(
@@ -118,6 +119,8 @@ def create_bounded_retrieval(  # noqa: PLR0913 - one keyword for each part a cal
         eligibility_limit=_time_limit(eligibility_timeout_ms),
         relationships=relationships,
     )
+    if eligibility is not None and context_schema is BoundedContext:
+        context_schema = None  # the caller stands in the application's own context, which that schema would refuse
     return _wire(parts, context_schema, output_keys)
 
 
@@ -151,7 +154,7 @@ def unguarded_parts() -> Parts:
     )
 
 
-def _wire(parts: Parts, context_schema: type[Any], output_keys: Sequence[str] | None) -> BoundedGraph:
+def _wire(parts: Parts, context_schema: type[Any] | None, output_keys: Sequence[str] | None) -> BoundedGraph:
     builder = StateGraph(
         BoundedState,
         context_schema=context_schema,
@@ -246,11 +249,17 @@ def _check_parts(units: object, assessor: object, fusion: object, **functions: o
         raise ConfigurationError(f"assessor: expected an object with assess(given) (got {type(assessor).__name__})")
 
 
-def _check_eligibility(eligibility: object) -> None:
+def _check_eligibility(eligibility: object, units: object, searchers: Sequence[object]) -> None:
     if eligibility is not None and (not callable(eligibility) or isinstance(eligibility, type)):
         kind = eligibility.__name__ if isinstance(eligibility, type) else type(eligibility).__name__
         raise ConfigurationError(
             f"eligibility: expected a resolver, which takes the runtime and returns a view (got {kind})"
+        )
+    blind = [searcher for searcher in searchers if not can_fetch(searcher)]
+    if getattr(eligibility, "needs_current_metadata", False) and units is None and blind:
+        raise ConfigurationError(
+            f"units: {type(eligibility).__name__} decides by units' current metadata; give units=, since "
+            f"{type(blind[0]).__name__} cannot be asked for it"
         )
 
 

@@ -19,7 +19,7 @@ from bounded_retrieval.graph.bounded import check_callables, parts_of, unguarded
 from bounded_retrieval.graph.chain_state import ChainInput, ChainOutput, ChainParts, ChainState
 from bounded_retrieval.graph.chat import CHAT_PARTS
 from bounded_retrieval.graph.context import Cancelled, Parts
-from bounded_retrieval.graph.hop_search import as_hop_search
+from bounded_retrieval.graph.hop_search import as_hop_search, bounded_graph_in
 from bounded_retrieval.nodes.check_limits import check_limits
 from bounded_retrieval.nodes.check_novelty import check_novelty
 from bounded_retrieval.nodes.check_sufficiency import check_sufficiency
@@ -103,7 +103,8 @@ def create_recursive_retrieval(  # noqa: PLR0913 - one keyword for each part a c
         clock=clock,
         spans=spans,
     )
-    schema = context_schema or getattr(getattr(search, "builder", search), "context_schema", None)
+    inner = bounded_graph_in(search)
+    schema = context_schema or getattr(getattr(inner, "builder", inner), "context_schema", None)
     return _wire(parts, schema, output_keys)
 
 
@@ -172,7 +173,7 @@ def _check_rules(rules: ChainRules | None) -> None:
 def _recheck_parts(search: Any, units: UnitSource | None, diagnostics: DiagnosticSink | None) -> Parts:
     if units is not None and (isinstance(units, type) or not can_fetch(units)):
         raise ConfigurationError(f"units: expected an object with fetch(unit_ids) (got {type(units).__name__})")
-    inner = parts_of(search) or unguarded_parts()
+    inner = parts_of(bounded_graph_in(search)) or unguarded_parts()
     return replace(
         inner,
         units=inner.units if units is None else units,

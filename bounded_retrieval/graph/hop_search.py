@@ -38,8 +38,9 @@ def as_hop_search(search: Any) -> HopSearch:
     Raises:
         ConfigurationError: it is no bounded graph, retriever, vector store or function; names its type.
     """
-    if parts_of(search) is not None:
-        return BoundedHop(search)
+    graph = bounded_graph_in(search)
+    if graph is not None:
+        return BoundedHop(graph)
     if isinstance(search, (BaseRetriever, VectorStore)):
         return RetrieverHop(search)
     if callable(search) and not isinstance(search, (type, StateGraph, CompiledStateGraph)):
@@ -48,6 +49,12 @@ def as_hop_search(search: Any) -> HopSearch:
         "search: expected a bounded graph, a LangChain retriever or vector store, or a function of the query "
         f"(got {type(search).__module__}.{type(search).__qualname__})"
     )
+
+
+def bounded_graph_in(search: Any) -> Any | None:
+    """The bounded graph that a search is, or that a retriever stands over; its guard then holds for the chain too."""
+    held = getattr(search, "graph", None) if isinstance(search, BaseRetriever) else search
+    return held if parts_of(held) is not None else None
 
 
 class BoundedHop:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import errno
 import json
 import os
 import stat
@@ -46,7 +47,8 @@ class JsonlDiagnostics:
             os.fchmod(self._file, OWNER_ONLY)
         except OSError as error:
             self.close()
-            raise ConfigurationError(f"{self.path}: {error.strerror or error}") from None
+            what = "is a link, which is not followed" if error.errno == errno.ELOOP else error.strerror or error
+            raise ConfigurationError(f"{self.path}: {what}") from None
 
     def __call__(self, record: Mapping[str, Any]) -> None:
         """Write one record.
@@ -81,6 +83,8 @@ class JsonlDiagnostics:
     def _check(self, found: os.stat_result) -> None:
         if not stat.S_ISREG(found.st_mode):
             raise OSError(0, "not a regular file")
+        if found.st_nlink > 1:
+            raise OSError(0, "has another name too (a hard link)")
         if found.st_uid != os.geteuid():
             raise OSError(0, "belongs to another user")
 

@@ -25,7 +25,7 @@ def check_sufficiency(state: ChainState, runtime: Runtime[Any], parts: ChainPart
         return chain.checked([Check(rule=StopReason.SUFFICIENT, fired=False, found="not asked: no token is left")])
     notes, said = list(chain.state["notes"]), Sufficiency(sufficient=False)
     try:
-        said = _read((yield part_call(parts.sufficiency, "is_sufficient", chain.question, chain.closed())))
+        said = _read((yield part_call(parts.sufficiency, "is_sufficient", chain.question, chain.shown())))
     except Exception as error:  # noqa: BLE001 - a test that fails has not passed
         parts.report({"event": "sufficiency_failed", "query_id": chain.query_id, "error": error})
         notes.append("sufficiency_failed")

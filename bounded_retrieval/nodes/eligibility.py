@@ -5,7 +5,7 @@ Whatever cannot be established is denied. Errors go to the diagnostics and nowhe
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +17,7 @@ from bounded_retrieval.contracts.budget import Usage
 from bounded_retrieval.contracts.candidate import Candidate
 from bounded_retrieval.contracts.eligibility import OVERFETCH_CAP, EligibilityView, ViewStamp
 from bounded_retrieval.contracts.filters import Filter, Predicate, compile_filter, fields_of
-from bounded_retrieval.contracts.normalise import clean_metadata
+from bounded_retrieval.contracts.normalise import clean_metadata, clean_text
 from bounded_retrieval.contracts.trace import SearchAttempted
 from bounded_retrieval.graph.context import Parts
 from bounded_retrieval.graph.state import BoundedState, Update
@@ -118,6 +118,33 @@ def _among(asked: Sequence[str], answer: Any) -> frozenset[str]:
     return frozenset(unit_id for unit_id in asked if unit_id in answer)
 
 
+def fetch_units(
+    source: object, unit_ids: Sequence[str], parts: Parts, on_error: Callable[[Exception], None]
+) -> Generator[Call, Any, dict[str, Any] | None]:
+    """Current documents by id; none when they could not be read.
+
+    In a guarded run that failed for several ids it is tried for each: one that the caller may not see must not take the
+    others with it.
+    """
+    if not unit_ids:
+        return {}
+    error: Exception | None = None
+    try:
+        answer = yield method_call(source, "fetch", list(unit_ids), detached=parts.is_guarded)
+        if not isinstance(answer, Mapping):
+            raise TypeError(f"fetch returns a mapping of documents by id (got {type(answer).__name__})")  # noqa: TRY301
+        return dict(answer)
+    except Exception as caught:  # noqa: BLE001 - whatever the source raises, its units were not read
+        error = caught
+    if not parts.is_guarded or len(unit_ids) == 1:
+        on_error(error)
+        return None
+    found: dict[str, Any] = {}
+    for unit_id in unit_ids:
+        found.update((yield from fetch_units(source, [unit_id], parts, on_error)) or {})
+    return found
+
+
 def documents_of(rows: Sequence[Candidate]) -> dict[str, Document]:
     """The documents that rows brought themselves, the first one of each unit."""
     brought: dict[str, Document] = {}
@@ -163,12 +190,15 @@ def _read_view(answer: Any) -> Access:
         raise TypeError(f"view {view_id!r}: private_fields is a collection of names (got {type(named).__name__})")
     return Access(
         view=answer,
-        stamp=ViewStamp(view_id=view_id, version=str(version)),
+        stamp=ViewStamp(view_id=clean_text(view_id), version=clean_text(str(version))),
         filter=search_filter,
         accepts=None if has_rule else accepts,
-        private=fields_of(search_filter or {}) | frozenset(map(str, named)),
+        private=frozenset(clean_text(str(name)) for name in (*fields_of(search_filter or {}), *named)),
     )
 
 
 def _passes(accepts: Predicate, document: Any) -> bool:
-    return isinstance(document, Document) and accepts(clean_metadata(document.metadata)[0])
+    try:
+        return isinstance(document, Document) and accepts(clean_metadata(document.metadata)[0])
+    except Exception:  # noqa: BLE001 - metadata that cannot even be read says nothing for its unit
+        return False

@@ -7,18 +7,17 @@ from typing import Any
 
 from langgraph.runtime import Runtime
 
-from bounded_retrieval.contracts.candidate import Unit
-from bounded_retrieval.contracts.chain import ChainResult, Hop
+from bounded_retrieval.contracts.chain import RESOLVING, ChainResult, Hop, NextQuery
 from bounded_retrieval.contracts.normalise import clean_text
 from bounded_retrieval.contracts.stop import StopReason
 from bounded_retrieval.errors import ChainStoppedError
 from bounded_retrieval.graph.chain_state import LOG, ChainParts, ChainState, in_a_log
 from bounded_retrieval.graph.state import Update
 from bounded_retrieval.nodes.hops import Chain, enter
-from bounded_retrieval.nodes.recheck_and_pack import recheck_units
+from bounded_retrieval.nodes.recheck_and_pack import recheck_units, units_in
 from bounded_retrieval.nodes.running import Body, Call, part_call
 from bounded_retrieval.policies.assembly import Recheck
-from bounded_retrieval.policies.chaining import mask, open_parts, pack_by_turns, without_dropped
+from bounded_retrieval.policies.chaining import open_parts, pack_by_turns, without_dropped
 from bounded_retrieval.policies.packing import Packing
 
 
@@ -29,12 +28,11 @@ def finish_chain(state: ChainState, runtime: Runtime[Any], parts: ChainParts) ->
         ChainStoppedError: the chain is unresolved, and the builder said ``on_stop="fail"``.
     """
     chain = yield from enter(state, runtime, parts)
-    units = {unit_id: Unit.model_validate(unit) for unit_id, unit in chain.state["units"].items()}
+    units = units_in(chain.state["units"], chain.access)
     recheck = yield from recheck_units(units, chain.state["sources"], chain.access, chain.query_id, parts.recheck)
     trail, lost = without_dropped(chain.closed(), recheck.dropped)
     stop_reason = StopReason(chain.state["stopped"])
-    open_still = open_parts(chain.question, trail, stop_reason, chain.plan, lost)
-    unresolved = tuple(dict.fromkeys(mask(part, lost) for part in open_still))
+    unresolved = open_parts(chain.question, trail, stop_reason, _with_the_rest(chain, stop_reason, parts), lost)
     left = {unit_id: unit for unit_id, unit in units.items() if unit_id not in recheck.dropped}
     packing = pack_by_turns(trail, left, chain.limits)
     clarification = yield from _clarify(chain, unresolved, trail, parts)
@@ -55,15 +53,30 @@ def finish_chain(state: ChainState, runtime: Runtime[Any], parts: ChainParts) ->
     return {**output, "units": {}, "sources": {}, "plan": None, "checks": []}
 
 
+def _with_the_rest(chain: Chain, stop_reason: StopReason, parts: ChainParts) -> NextQuery | None:
+    """The plan, and where a rule ended the chain before the planner was asked again, what it would still have asked."""
+    remaining = getattr(parts.planner, "remaining", None)
+    if remaining is None or stop_reason in RESOLVING:
+        return chain.plan
+    try:
+        left = tuple(remaining(chain.question, chain.closed()))
+    except Exception as error:  # noqa: BLE001 - without it the question itself is open
+        parts.report({"event": "planner_failed", "query_id": chain.query_id, "error": error})
+        return chain.plan
+    plan = chain.plan or NextQuery(query=None)
+    return NextQuery(query=plan.query, unresolved=(*plan.unresolved, *left))
+
+
 def _facts(chain: Chain, recheck: Recheck, packing: Packing, clarification: str | None) -> Update:
-    too_long = ["unit_too_long"] if any(skip.limit == "fits_alone" for skip in packing.skipped) else []
+    limits = {skip.limit for skip in packing.skipped}
+    cut = [note for note, met in (("unit_too_long", {"fits_alone"}), ("documents_cut", limits)) if met & limits]
     return {
         "query": chain.question,
         "query_id": chain.query_id,
         "clarification": clarification,
         "limits": chain.limits.model_dump(),
         "usage": chain.usage.model_dump(),
-        "notes": list(dict.fromkeys([*chain.state["notes"], *recheck.notes, *too_long])),
+        "notes": list(dict.fromkeys([*chain.state["notes"], *recheck.notes, *cut])),
     }
 
 

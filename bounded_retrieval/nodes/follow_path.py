@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,11 +19,15 @@ from bounded_retrieval.contracts.trace import Interruption, PathAttempted, PathO
 from bounded_retrieval.graph.context import Parts
 from bounded_retrieval.graph.state import BoundedState
 from bounded_retrieval.nodes.clock import Stopwatch, interruption
-from bounded_retrieval.nodes.eligibility import Access, eligible_ids, open_access
+from bounded_retrieval.nodes.eligibility import Access, eligible_ids, fetch_units, open_access
 from bounded_retrieval.nodes.running import Body, Call, can_fetch, method_call, settings_of
 from bounded_retrieval.policies.paths import find_hops, find_start
 
 Walk = Generator[Call, Any, PathOutcome]
+
+
+class _NotReadError(Exception):
+    """The sources could not be read; the diagnostics have been told why."""
 
 
 class _NotEstablishedError(Exception):
@@ -69,12 +73,10 @@ class _Walker:
     def _show(self, unit_ids: Iterable[str]) -> Generator[Call, Any, dict[str, Unit]]:
         """The units among these that exist now and that the caller may see."""
         distinct = list(dict.fromkeys(unit_ids))
-        answer: Any = {}
-        if distinct:
-            source = source_of_paths(self.parts)
-            answer = yield method_call(source, "fetch", distinct, detached=self.parts.is_guarded)
-        if not isinstance(answer, Mapping):
-            raise TypeError(f"fetch returns a mapping of documents by id (got {type(answer).__name__})")
+        answer = yield from fetch_units(source_of_paths(self.parts), distinct, self.parts, self._not_read)
+        if answer is None and not self.parts.is_guarded:
+            raise _NotReadError
+        answer = answer or {}
         current = {unit_id: answer[unit_id] for unit_id in distinct if _has_text(answer.get(unit_id))}
         allowed = yield from eligible_ids(self.access, list(current), current, self.parts, self.settings.query_id)
         if allowed is None:
@@ -85,6 +87,10 @@ class _Walker:
             for unit_id, document in current.items()
             if unit_id in allowed
         }
+
+    def _not_read(self, error: Exception) -> None:
+        record = {"event": "relationships_failed", "query_id": self.settings.query_id, "error": error}
+        self.parts.report(record)
 
     def _take(self, hop: Relationship, unit: Unit) -> None:
         step = PathStep(subject=hop.subject, relation=hop.relation, object=hop.object, source_unit=hop.source_unit)
@@ -145,8 +151,8 @@ def _attempt(walker: _Walker) -> Generator[Call, Any, tuple[PathOutcome, str | N
     try:
         return (yield from walker.walk(walker.settings.path)), None
     except Exception as error:  # noqa: BLE001 - whatever the store or the unit source raises, the path was not followed
-        record = {"event": "relationships_failed", "query_id": walker.settings.query_id, "error": error}
-        walker.parts.report(record)
+        if not isinstance(error, (_NotReadError, _NotEstablishedError)):
+            walker._not_read(error)  # noqa: SLF001 - one word for all that went wrong here
         walker.steps.clear()
         walker.units.clear()
         return "failed", "eligibility_failed" if isinstance(error, _NotEstablishedError) else "relationships_failed"

@@ -17,6 +17,9 @@ from bounded_retrieval.nodes.eligibility import Access, open_access
 from bounded_retrieval.nodes.running import Call
 from bounded_retrieval.policies.chaining import first_fired, spent
 
+MAX_TOKENS = 10**9
+"""Most tokens that a failed call is charged."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Chain:
@@ -46,6 +49,10 @@ class Chain:
             "stopped": "" if stopped is None else stopped.value,
             "elapsed_ms": self.watch.elapsed_ms(),
         }
+
+    def shown(self) -> tuple[Hop, ...]:
+        """The trail as planners and sufficiency tests get it: copies, which they may do with as they like."""
+        return tuple(hop.model_copy(deep=True) for hop in self.closed())
 
     def closed(self) -> tuple[Hop, ...]:
         """The trail with what was checked since the latest hop written to it."""
@@ -81,8 +88,11 @@ def enter(state: ChainState, runtime: Runtime[Any], parts: ChainParts) -> Genera
 
 def tokens_of(error: Exception) -> int:
     """Tokens that a call took although it failed, where the error says so; they stay charged."""
-    tokens = getattr(error, "tokens", 0)
-    return tokens if isinstance(tokens, int) and tokens > 0 else 0
+    try:
+        tokens = getattr(error, "tokens", 0)
+    except Exception:  # noqa: BLE001 - an error that cannot say has not said
+        return 0
+    return tokens if isinstance(tokens, int) and 0 < tokens <= MAX_TOKENS else 0
 
 
 def _forget(note: str) -> Update:

@@ -108,7 +108,7 @@ def _lower(ceiling: ChainLimits, asked: ChainLimits | None) -> ChainLimits:
 def _plan(chain: Chain, parts: ChainParts) -> Generator[Call, Any, tuple[NextQuery | None, int, str | None]]:
     """The planner's answer as a `NextQuery` (none when it failed), its tokens, and a note on what was wrong with it."""
     try:
-        answer = yield part_call(parts.planner, "plan", chain.question, chain.closed())
+        answer = yield part_call(parts.planner, "plan", chain.question, chain.shown())
         plan = _read(answer)
     except Exception as error:  # noqa: BLE001 - whatever a planner raises, there is no plan
         parts.report({"event": "planner_failed", "query_id": chain.query_id, "error": error})

@@ -45,7 +45,7 @@ def recheck_and_pack(state: BoundedState, runtime: Runtime[Any], parts: Parts) -
     access = yield from open_access(state, runtime, parts, settings.query_id)
     if access.note:
         state = cast("BoundedState", state | forget(state, access.note))
-    units = {unit_id: Unit.model_validate(unit) for unit_id, unit in state["units"].items()}
+    units = units_in(state["units"], access)
     recheck = yield from recheck_units(units, state["sources"], access, settings.query_id, parts)
     events = EVENTS.validate_python(state["events"])
     packet, packed = _assemble(state, units, events, recheck, parts)
@@ -62,6 +62,11 @@ def recheck_and_pack(state: BoundedState, runtime: Runtime[Any], parts: Parts) -
         "candidates": [],
         "events": [],
     }
+
+
+def units_in(held: Mapping[str, Any], access: Access) -> dict[str, Unit]:
+    """The units in state, without the fields that the view in force keeps private."""
+    return {unit_id: Unit.model_validate(unit).without(access.private) for unit_id, unit in held.items()}
 
 
 def _assemble(

@@ -120,15 +120,16 @@ def drive(body: Body) -> Update:
     try:
         call = next(body)
         while True:
+            error: Exception | None = None
             try:
                 with _surroundings(call):
                     answer = _run(call)
             except (GraphBubbleUp, AsyncOnlyError):
                 raise
-            except Exception as error:  # noqa: BLE001 - the node decides what a failed call means
-                call = body.throw(error)
-            else:
-                call = body.send(answer)
+            except Exception as caught:  # noqa: BLE001 - the node decides what a failed call means
+                error = caught
+            # Not inside the handler: what the node raises later would carry this error, and its text, as its context.
+            call = body.send(answer) if error is None else body.throw(error)
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]
     finally:
@@ -140,15 +141,15 @@ async def adrive(body: Body) -> Update:
     try:
         call = next(body)
         while True:
+            error: Exception | None = None
             try:
                 with _surroundings(call):
                     answer = await _arun(call)
             except GraphBubbleUp:
                 raise
-            except Exception as error:  # noqa: BLE001 - the node decides what a failed call means
-                call = body.throw(error)
-            else:
-                call = body.send(answer)
+            except Exception as caught:  # noqa: BLE001 - the node decides what a failed call means
+                error = caught
+            call = body.send(answer) if error is None else body.throw(error)
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]
     finally:

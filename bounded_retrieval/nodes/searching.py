@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from langgraph.runtime import Runtime
@@ -17,7 +18,7 @@ from bounded_retrieval.graph.context import Parts
 from bounded_retrieval.graph.state import BoundedState, Update
 from bounded_retrieval.nodes.charging import was_cut_off
 from bounded_retrieval.nodes.clock import Stopwatch, interruption
-from bounded_retrieval.nodes.eligibility import Access, documents_of, eligible_ids, forget, open_access
+from bounded_retrieval.nodes.eligibility import Access, documents_of, eligible_ids, fetch_units, forget, open_access
 from bounded_retrieval.nodes.running import Body, Call, can_fetch, method_call, settings_of
 from bounded_retrieval.policies.rows import Reading, Rows, cut_rows, read_rows
 from bounded_retrieval.policies.stopping import refuse_search, rows_to_request
@@ -151,12 +152,9 @@ def _fetch(search: _Search, unit_ids: Sequence[str]) -> Generator[Call, Any, Map
     source = search.searcher if search.parts.units is None else search.parts.units
     if not unit_ids or not can_fetch(source):
         return {}
-    try:
-        answer = yield method_call(source, "fetch", unit_ids, detached=search.parts.is_guarded)
-    except Exception as error:  # noqa: BLE001 - without its text a unit stays unread; the run goes on
-        search.report("fetch_failed", error)
-        return {}
-    return answer if isinstance(answer, Mapping) else {}
+    # Without its text a unit stays unread; the run goes on.
+    found = yield from fetch_units(source, unit_ids, search.parts, partial(search.report, "fetch_failed"))
+    return found or {}
 
 
 def _describe(search: _Search, answer: _Answer, stopped: Interruption | None) -> SearchAttempted:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from bounded_retrieval.contracts.candidate import Unit
 from bounded_retrieval.contracts.chain import (
@@ -20,6 +21,9 @@ from bounded_retrieval.contracts.trace import Interruption
 from bounded_retrieval.policies.novelty import DEFAULT_SIMILARITY, find_repeat, is_novel
 from bounded_retrieval.policies.packing import Packing, pack
 from bounded_retrieval.policies.stopping import INTERRUPTED
+
+WITHHELD = "(withheld: it may hold a sub-answer that is gone)"
+"""Stands in place of a query that may hold what the last recheck dropped."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,13 +112,15 @@ def open_parts(
 ) -> tuple[str, ...]:
     """The parts of the question that stay open; none exactly when the chain counts as resolved.
 
-    Hops without a sub-answer stay open (after a sufficiency test that passed, only those whose number is in ``lost``:
-    the recheck took their sub-answer away), and so does what the planner says; where the chain was ended from outside
-    the planner or the test, the question itself does.
+    Hops without a sub-answer stay open (unless a sufficiency test passed), and so does what the planner says; where the
+    chain was ended from outside the planner or the test, the question itself does. ``lost`` holds the numbers of hops
+    whose sub-answer the recheck took away: then the first of them and the question are open.
     """
+    if lost:
+        # Whatever was planned since may hold a lost sub-answer.
+        return tuple(dict.fromkeys((*(hop.query for hop in trail if hop.number == min(lost)), question)))
     is_sufficient = stop_reason is StopReason.SUFFICIENT
-    counting = [hop for hop in trail if not is_sufficient or hop.number in lost]
-    unanswered = tuple(hop.query for hop in counting if hop.sub_answer is None)
+    unanswered = () if is_sufficient else tuple(hop.query for hop in trail if hop.sub_answer is None)
     declared = () if plan is None else plan.unresolved
     asked = None if plan is None or stop_reason is StopReason.REPEATED_QUERY else plan.query
     pending = () if asked is None or any(hop.query == asked for hop in trail) else (asked,)
@@ -132,30 +138,26 @@ def pack_by_turns(trail: Sequence[Hop], units: Mapping[str, Unit], limits: Chain
     return pack(list(lengths), lengths, limits.max_units, limits.max_chars)
 
 
-def without_dropped(trail: Sequence[Hop], dropped: Collection[str]) -> tuple[tuple[Hop, ...], dict[int, str]]:
-    """The trail without dropped units, and the sub-answers that may have come from them, by the number of their hop.
+def without_dropped(trail: Sequence[Hop], dropped: Collection[str]) -> tuple[tuple[Hop, ...], frozenset[int]]:
+    """The trail without dropped units and the sub-answers that may have come from them, and the numbers of their hops.
 
-    In the trail they are gone; where a later query holds one, ``#k`` stands in its place.
+    The queries of all later hops may hold such a sub-answer, in whatever spelling, and are withheld.
     """
-    lost = {hop.number: hop.sub_answer for hop in trail if hop.sub_answer is not None and _is_lost(hop, dropped)}
+    lost = frozenset(hop.number for hop in trail if hop.sub_answer is not None and _is_lost(hop, dropped))
     return tuple(_clear(hop, dropped, lost) for hop in trail), lost
-
-
-def mask(text: str, lost: Mapping[int, str]) -> str:
-    """A text with ``#k`` in place of each lost sub-answer."""
-    for number, answer in lost.items():
-        text = text.replace(answer, f"#{number}")
-    return text
 
 
 def _is_lost(hop: Hop, dropped: Collection[str]) -> bool:
     return not set(hop.answer_unit_ids or hop.unit_ids).isdisjoint(dropped)
 
 
-def _clear(hop: Hop, dropped: Collection[str], lost: Mapping[int, str]) -> Hop:
-    answer = {"sub_answer": None, "answer_unit_ids": ()} if hop.number in lost else {}
-    kept = tuple(unit_id for unit_id in hop.unit_ids if unit_id not in dropped)
-    return hop.model_copy(update={**answer, "unit_ids": kept, "query": mask(hop.query, lost)})
+def _clear(hop: Hop, dropped: Collection[str], lost: Collection[int]) -> Hop:
+    update: dict[str, Any] = {"unit_ids": tuple(unit_id for unit_id in hop.unit_ids if unit_id not in dropped)}
+    if hop.number in lost:
+        update |= {"sub_answer": None, "answer_unit_ids": ()}
+    if lost and hop.number > min(lost):
+        update |= {"query": WITHHELD, "missing_terms": ()}
+    return hop.model_copy(update=update)
 
 
 def has_spent_tokens(usage: ChainUsage, limits: ChainLimits) -> bool:

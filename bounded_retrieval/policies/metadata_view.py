@@ -16,9 +16,6 @@ from bounded_retrieval.errors import ConfigurationError
 NOTHING: Filter = {"$not": {}}
 """Passes no unit."""
 
-# Texts that begin with a digit stand between these; others are no dates.
-_FIRST, _LAST = "0", ":"
-
 _DENIED = EligibilityView(view_id="nobody", version="1", search_filter=NOTHING)
 
 
@@ -35,8 +32,8 @@ class MetadataView:
     - its ``tenant`` is the caller's (or ``shared_tenant``, where one is named);
     - it has no ``groups``, or one of the caller's groups is among them (a list, or one name);
     - ``valid_from`` is absent or not later than now, ``valid_until`` absent or not earlier. Both are ISO 8601 in UTC,
-      as ``YYYY-MM-DD`` (the whole day counts, at both ends) or as ``YYYY-MM-DDTHH:MM:SS``, and compared as text: other
-      ways of writing a date do not work. A value of another type, or a text that begins with no digit, denies.
+      as ``YYYY-MM-DD`` (the whole day counts, at both ends) or as ``YYYY-MM-DDTHH:MM:SS``, also with ``Z`` or
+      ``+00:00``. Anything else denies.
 
     The caller's tenant and groups come from the authenticated user (``runtime.server_info.user``) whenever a server is
     present, and only without one from the runtime context; never from the request or the state. They are looked up
@@ -58,6 +55,7 @@ class MetadataView:
     """
 
     is_pure = True
+    needs_current_metadata = True
 
     def __init__(  # noqa: PLR0913 - one keyword for each field's name
         self,
@@ -132,12 +130,12 @@ class MetadataView:
         now = self._now().astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%S")
         rules: list[Filter] = []
         if self._valid_from is not None:
-            begun: Filter = {self._valid_from: {"$lte": now, "$gte": _FIRST}}
+            begun: Filter = {self._valid_from: {"$date": True, "$lte": now}}
             rules.append({"$or": [{self._valid_from: {"$exists": False}}, begun]})
         if self._valid_until is not None:
             # A date without a time is earlier than any time of that day, and yet that whole day counts.
             today = {"$gte": now[:10], "$lte": now[:10]}
-            lasting: list[Filter] = [{self._valid_until: {"$gte": now, "$lt": _LAST}}, {self._valid_until: today}]
+            lasting: list[Filter] = [{self._valid_until: {"$date": True, "$gte": now}}, {self._valid_until: today}]
             rules.append({"$or": [{self._valid_until: {"$exists": False}}, *lasting]})
         return rules
 

@@ -7,10 +7,11 @@ which the relationship was declared. One that does not count and one that was ne
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 
 from bounded_retrieval.contracts.budget import Usage
 from bounded_retrieval.contracts.candidate import Unit
-from bounded_retrieval.contracts.packet import EvidenceItem, EvidencePacket
+from bounded_retrieval.contracts.packet import EvidenceItem, EvidencePacket, PathStep
 from bounded_retrieval.contracts.relationships import EntityName, Relationship
 from bounded_retrieval.contracts.settings import RunSettings
 from bounded_retrieval.contracts.stop import StopReason
@@ -87,6 +88,7 @@ def assemble_path(  # noqa: PLR0913 - the inputs of the last step stand side by 
     if stop_reason in (StopReason.PATH_UNRESOLVED, StopReason.AMBIGUOUS_REQUEST, StopReason.RETRIEVAL_FAILED):
         packing, order = _NOTHING, []
     relations = () if settings.path is None else settings.path.relations
+    claimed = steps if stop_reason is not StopReason.RESOURCE_BUDGET_EXHAUSTED else _packed(steps, packing)
     return state_end(
         settings,
         usage,
@@ -94,11 +96,15 @@ def assemble_path(  # noqa: PLR0913 - the inputs of the last step stand side by 
         items=tuple(_item(units[unit_id]) for unit_id in packing.unit_ids),
         packing=packing,
         ranking=tuple(Ranked(unit_id=unit_id, fused_score=0.0) for unit_id in order),
-        missing=relations[len(steps) :],
+        missing=relations[len(claimed) :],
         recheck=recheck,
         notes=notes,
         path=steps if stop_reason is StopReason.PATH_FOLLOWED else (),
     )
+
+
+def _packed(steps: Sequence[PathStep], packing: Packing) -> tuple[PathStep, ...]:
+    return tuple(takewhile(lambda step: step.source_unit in packing.unit_ids, steps))
 
 
 def _item(unit: Unit) -> EvidenceItem:

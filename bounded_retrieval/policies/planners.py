@@ -63,6 +63,12 @@ class TemplatePlanner:
             return NextQuery(query=filled[0])
         return NextQuery(query=None, unresolved=tuple(filled))
 
+    def remaining(self, question: str, trail: Sequence[Hop]) -> tuple[str, ...]:
+        """The templates without a hop, each with what could be filled in: what stays open when a rule ends a chain."""
+        made, answers = {hop.number for hop in trail}, _answers(trail)
+        templates = enumerate(self._templates(question) or (), 1)
+        return tuple(_fill(template, answers) for number, template in templates if number not in made)
+
     def is_complete(self, question: str, trail: Sequence[Hop]) -> bool:
         """Whether every template of the question has a hop with a sub-answer."""
         templates = self._templates(question)

@@ -19,7 +19,7 @@ from typing import Any, Generic, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bounded_retrieval.contracts.filters import Filter, Metadata, fields_of
+from bounded_retrieval.contracts.filters import Filter, Metadata, fields_of, is_date
 
 Mask = NDArray[np.bool_]
 """Shape (units,): which units pass. Never written to once made."""
@@ -181,11 +181,13 @@ class _Column:
 
     Attributes:
         present: where the field is there and not None.
+        dated: where it is a date.
         scalars: its values, lists left out; what an ordering is held against.
         elements: the same with the elements of lists; what equality is held against.
     """
 
     present: Mask
+    dated: Mask
     scalars: Mapping[Kind, _ByValue]
     elements: Mapping[Kind, _ByValue]
 
@@ -194,24 +196,28 @@ class _Column:
         """Make the column of a field from the rows that have it."""
         present = np.zeros(units, dtype=np.bool_)
         present[[row for row, value in found if value is not None]] = True
+        dated = np.zeros(units, dtype=np.bool_)
+        dated[[row for row, value in found if is_date(value)]] = True
         listed = [(row, item) for row, value in found if isinstance(value, list) for item in value]
         scalars = _by_kind(found)
-        return cls(present=present, scalars=scalars, elements=_by_kind([*found, *listed]) if listed else scalars)
+        elements = _by_kind([*found, *listed]) if listed else scalars
+        return cls(present=present, dated=dated, scalars=scalars, elements=elements)
 
     def test(self, name: str, bound: Any) -> Mask:
         """Where a test of the filter language holds."""
-        if name == "$exists":
-            return self.present if bound else ~self.present
+        if name in ("$exists", "$date"):
+            held = self.present if name == "$exists" else self.dated
+            return held if bound else ~held
         mask = np.zeros(len(self.present), dtype=np.bool_)
         if name in ("$gt", "$gte", "$lt", "$lte"):
-            held = self.scalars.get(_kind(bound))
-            if held is not None:
-                mask[held.ordered(name, bound)] = True
+            sorted_by_value = self.scalars.get(_kind(bound))
+            if sorted_by_value is not None:
+                mask[sorted_by_value.ordered(name, bound)] = True
             return mask
         for value in bound if name in ("$in", "$nin") else [bound]:
-            held = self.elements.get(_kind(value))
-            if held is not None:
-                mask[held.equal(value)] = True
+            by_value = self.elements.get(_kind(value))
+            if by_value is not None:
+                mask[by_value.equal(value)] = True
         return ~mask if name in ("$ne", "$nin") else mask
 
 

@@ -112,8 +112,8 @@ def _entry(key: str, value: Any, negated: bool) -> _Narrowing:
 
 
 def _test(field: str, name: str, bound: Any, negated: bool) -> _Narrowing:
-    # Chroma can ask neither for a field's absence nor, whatever its value, for its presence.
-    if name == "$exists" or not _is_filterable(field):
+    # Chroma can ask neither for a field's absence nor, whatever its value, for its presence or its form.
+    if name in ("$exists", "$date") or not _is_filterable(field):
         return _OPEN
     if name in ("$gt", "$gte", "$lt", "$lte"):
         # The opposite also holds for units without the field.

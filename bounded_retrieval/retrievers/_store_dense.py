@@ -39,6 +39,7 @@ class IndexReport:
         changed: units with another title, text or metadata.
         embedded: units that were embedded; a unit of which only metadata changed keeps its vector.
         relationships: declared relationships in the index now.
+        relationships_dropped: whether the index had some before, and none were given this time.
     """
 
     units: int
@@ -48,6 +49,7 @@ class IndexReport:
     unchanged: int
     embedded: int
     relationships: int = 0
+    relationships_dropped: bool = False
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
-from operator import itemgetter
 from typing import Any
 
 from langchain_core.documents import Document
@@ -111,9 +110,9 @@ class RetrieverSearcher:
 class VectorStoreSearcher:
     """A LangChain vector store as a searcher.
 
-    Rank is the order of the store's answer, equal scores by id. The score is what the store gives, unchanged: depending
-    on the store a similarity (higher is better) or a distance (lower is better); none where it gives none. It is never
-    compared with a threshold.
+    Rank is the order of the store's answer, equal scores by id. The score is what the store gives, to nine decimals:
+    depending on the store a similarity (higher is better) or a distance (lower is better); none where it gives none. It
+    is never compared with a threshold.
 
     A filter is translated for ``Chroma`` and ``InMemoryVectorStore``; any other store gets the mapping as it is, as its
     ``filter`` argument. In every case it is enforced on the rows that come back; where it drops some, more rows
@@ -224,14 +223,19 @@ def _unit(document: Document, id_key: str | None) -> Unit:
 def _ranked(units: list[_Found], k: int, channel: Channel) -> list[Candidate]:
     ordered = [found for tied in _by_score(units) for found in tied]
     return [
-        Candidate(unit_id=unit.unit_id, channel=channel, rank=rank, score=score, unit=unit.to_document())
+        Candidate(unit_id=unit.unit_id, channel=channel, rank=rank, score=_rounded(score), unit=unit.to_document())
         for rank, (unit, score) in enumerate(ordered[: max(k, 0)], 1)
     ]
 
 
+def _rounded(score: float | None) -> float | None:
+    # The last digits depend on what else a store computed in the same step.
+    return None if score is None else round(float(score), 9)
+
+
 def _by_score(units: list[_Found]) -> Iterator[list[_Found]]:
     """The store's order, except that units with one and the same score stand by id: stores order those at random."""
-    for score, group in groupby(units, key=itemgetter(1)):
+    for score, group in groupby(units, key=lambda found: _rounded(found[1])):
         tied = list(group)
         yield tied if score is None else sorted(tied, key=lambda found: found[0].unit_id)
 

@@ -163,7 +163,9 @@ def build_index(
             tell("publish", report.units, report.units)
             publish(root, partial, manifest)
         sweep(root, keep={manifest.generation, *([previous.generation] if previous else [])})
-    return replace(report, relationships=0 if relationships is None else len(relationships))
+    if relationships is not None:
+        return replace(report, relationships=len(relationships))
+    return replace(report, relationships_dropped=previous is not None and RELATIONSHIPS in previous.files)
 
 
 def _read_previous(root: Path) -> Manifest | None:

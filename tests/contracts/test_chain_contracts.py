@@ -202,7 +202,8 @@ def test_unresolved_is_said_wherever_it_is_shown(reason: StopReason) -> None:
     result = ChainResult.from_result(unresolved(reason.value))
     assert f"<b>UNRESOLVED ({reason.value})" in result._repr_html_()
     assert reason.not_meaning in chain_for_model(result)
-    assert chain_for_model(result).startswith(f"UNRESOLVED ({reason.value}): still open: who else.")
+    assert chain_for_model(result).startswith(f"UNRESOLVED ({reason.value}). {reason.meaning}")
+    assert 'Still open: "who else"' in chain_for_model(result)
     assert repr(result).startswith("UnresolvedChain(")
     assert "resolved=False" in str(result)
 

@@ -955,7 +955,7 @@ def test_clarify_asks_back() -> None:
     """Under ``clarify`` the result asks about the first open part besides, and a resolved chain asks nothing."""
     result = ask(Search(), Plan(TOPICS[0]), silent, on_stop="clarify")
     assert TOPICS[0] in result.clarification
-    assert f"Ask the user: {result.clarification}" in chain_for_model(result)
+    assert f'Ask the user: "{result.clarification}"' in chain_for_model(result)
     assert TOPICS[0] in result._repr_html_()
     assert ask(Search(), Plan(TOPICS[0]), on_stop="clarify").clarification is None
 

@@ -33,6 +33,7 @@ TESTS = st.one_of(
         min_size=1,
     ),
     st.fixed_dictionaries({"$exists": st.booleans()}),
+    st.fixed_dictionaries({"$date": st.booleans()}),
 )
 FILTERS = st.recursive(
     st.dictionaries(FIELDS, st.one_of(BOUNDS, TESTS, st.builds(lambda *t: t[0] | t[1], TESTS, TESTS)), max_size=3),

@@ -53,6 +53,7 @@ CONDITIONS = st.one_of(
         max_size=2,
     ),
     st.fixed_dictionaries({"$exists": st.booleans()}),
+    st.fixed_dictionaries({"$date": st.booleans()}),
 )
 FILTERS = st.recursive(
     st.dictionaries(FIELDS, CONDITIONS, max_size=2),

@@ -104,11 +104,11 @@ def test_importing_the_adapters_loads_no_store_and_no_model():
 
 
 async def test_a_store_answers_in_its_order_with_its_scores(store, search):
-    """Rank, score and unit are the store's own."""
+    """Rank and unit are the store's own, and so is the score, to nine decimals."""
     expected = store.similarity_search_with_score("text 3", k=4)
     rows = await search(as_searcher(store, "dense"), "text 3", 4)
     assert [(row.unit_id, row.score, row.rank, row.channel) for row in rows] == [
-        (document.id, score, rank, "dense") for rank, (document, score) in enumerate(expected, 1)
+        (document.id, round(score, 9), rank, "dense") for rank, (document, score) in enumerate(expected, 1)
     ]
     assert rows[0].unit == UNITS[3]
 

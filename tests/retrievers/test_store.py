@@ -403,13 +403,15 @@ def test_the_command_takes_the_relationships_of_a_folder(folder, capsys):
 
 
 def test_the_command_takes_a_relationship_file(folder, capsys):
-    """A file given by option is taken; indexing again without it drops its relationships and says nothing of any."""
+    """A file given by option is taken; indexing again without it drops its relationships, and says so once."""
     arguments = ["index", str(folder / "docs" / "unit.txt"), "--to", str(folder / "index")]
     assert main([*arguments, "--relationships", str(folder / "other.jsonl")]) == 0
     assert kept_object(folder / "index") == (1, "team:2")
     assert f"stored 1 relationships from {folder / 'other.jsonl'}\n" in capsys.readouterr().err
     assert main(arguments) == 0
     assert kept_object(folder / "index") is None
+    assert "relationships that the index held were dropped" in capsys.readouterr().err
+    assert main(arguments) == 0
     assert "relationships" not in capsys.readouterr().err
 
 
