@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 from langgraph.graph import END, START, StateGraph
 from pydantic import TypeAdapter, ValidationError
-from typing_extensions import TypedDict
 
 from bounded_retrieval.contracts.budget import DEFAULT_FIRST_HOP_ROWS, Budget
 from bounded_retrieval.contracts.candidate import Channel
@@ -21,7 +20,7 @@ from bounded_retrieval.contracts.settings import BoundedContext
 from bounded_retrieval.errors import ConfigurationError, RequestError
 from bounded_retrieval.graph.context import Cancelled, Parts
 from bounded_retrieval.graph.routing import route_after_assess, route_after_inspect
-from bounded_retrieval.graph.state import BoundedInput, BoundedOutput, BoundedState
+from bounded_retrieval.graph.state import BoundedInput, BoundedOutput, BoundedState, narrowed
 from bounded_retrieval.nodes.assess_coverage import assess_coverage
 from bounded_retrieval.nodes.dense_search import dense_search
 from bounded_retrieval.nodes.follow_path import follow_path
@@ -41,8 +40,6 @@ Router = Callable[[BoundedState], str]
 
 MAX_TIMEOUT_MS = 60_000
 """Longest ``eligibility_timeout_ms``."""
-
-OUTPUT_KEYS = tuple(BoundedOutput.__annotations__)
 
 
 def create_bounded_retrieval(  # noqa: PLR0913 - one keyword for each part a caller may replace
@@ -159,7 +156,7 @@ def _wire(parts: Parts, context_schema: type[Any] | None, output_keys: Sequence[
         BoundedState,
         context_schema=context_schema,
         input_schema=BoundedInput,
-        output_schema=_output_schema(output_keys),
+        output_schema=narrowed(BoundedOutput, output_keys),
     )
     builder.add_node("inspect_request", Node(inspect_request, parts))
     builder.add_node("lexical_search", Node(lexical_search, parts))
@@ -317,13 +314,3 @@ def _threshold(asked: BoundedContext, assessor: Assessor) -> float:
         return TypeAdapter(Threshold).validate_python(assessor.default_threshold)
     except ValidationError as error:
         raise RequestError.from_validation(error, f"{assessor.name}.default_threshold") from None
-
-
-def _output_schema(output_keys: Sequence[str] | None) -> type[Any]:
-    if output_keys is None:
-        return BoundedOutput
-    unknown = sorted(set(output_keys) - set(OUTPUT_KEYS))
-    if unknown or not output_keys:
-        raise ConfigurationError(f"output_keys: choose from {', '.join(OUTPUT_KEYS)} (got {list(output_keys)})")
-    annotations = {key: BoundedOutput.__annotations__[key] for key in output_keys}
-    return TypedDict("BoundedOutput", annotations, total=False)  # type: ignore[operator, no-any-return]

@@ -10,9 +10,8 @@ from typing import Any, get_args
 from langchain_core.language_models import BaseChatModel
 from langgraph.graph import END, START, StateGraph
 from pydantic import ValidationError
-from typing_extensions import TypedDict
 
-from bounded_retrieval.contracts.chain import CHAIN_KEYS, ChainLimits, OnStop
+from bounded_retrieval.contracts.chain import ChainLimits, OnStop
 from bounded_retrieval.contracts.ports import DiagnosticSink, UnitSource
 from bounded_retrieval.errors import ConfigurationError, RequestError
 from bounded_retrieval.graph.bounded import check_callables, parts_of, unguarded_parts
@@ -20,6 +19,7 @@ from bounded_retrieval.graph.chain_state import ChainInput, ChainOutput, ChainPa
 from bounded_retrieval.graph.chat import CHAT_PARTS
 from bounded_retrieval.graph.context import Cancelled, Parts
 from bounded_retrieval.graph.hop_search import as_hop_search, bounded_graph_in
+from bounded_retrieval.graph.state import narrowed
 from bounded_retrieval.nodes.check_limits import check_limits
 from bounded_retrieval.nodes.check_novelty import check_novelty
 from bounded_retrieval.nodes.check_sufficiency import check_sufficiency
@@ -113,7 +113,7 @@ def _wire(parts: ChainParts, context_schema: type[Any] | None, output_keys: Sequ
         ChainState,
         context_schema=context_schema,
         input_schema=ChainInput,
-        output_schema=_output_schema(output_keys),
+        output_schema=narrowed(ChainOutput, output_keys),
     )
     nodes = (plan_hop, search_hop, check_novelty, check_sufficiency, check_limits, finish_chain)
     for function in nodes:
@@ -179,13 +179,3 @@ def _recheck_parts(search: Any, units: UnitSource | None, diagnostics: Diagnosti
         units=inner.units if units is None else units,
         diagnostics=inner.diagnostics if diagnostics is None else diagnostics,
     )
-
-
-def _output_schema(output_keys: Sequence[str] | None) -> type[Any]:
-    if output_keys is None:
-        return ChainOutput
-    unknown = sorted(set(output_keys) - set(CHAIN_KEYS))
-    if unknown or not output_keys:
-        raise ConfigurationError(f"output_keys: choose from {', '.join(CHAIN_KEYS)} (got {list(output_keys)})")
-    annotations = {key: ChainOutput.__annotations__[key] for key in output_keys}
-    return TypedDict("ChainOutput", annotations, total=False)  # type: ignore[operator, no-any-return]

@@ -6,6 +6,7 @@ left. Every private channel is reset by ``inspect_request``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, NotRequired
 
 from langchain_core.documents import Document
@@ -13,6 +14,8 @@ from langgraph.channels import EphemeralValue
 from langgraph.managed import RemainingSteps
 from pydantic import Field
 from typing_extensions import TypedDict
+
+from bounded_retrieval.errors import ConfigurationError
 
 Json = dict[str, Any]
 
@@ -80,3 +83,17 @@ Update = dict[str, Any]
 def has_room_to_continue(state: BoundedState) -> bool:
     """Whether the caller's recursion limit leaves room for one more search; LangGraph wants one step to spare."""
     return state.get("remaining_steps", STEPS_TO_CONTINUE + 1) > STEPS_TO_CONTINUE
+
+
+def narrowed(output: type[Any], keys: Sequence[str] | None) -> type[Any]:
+    """An output schema with only these of its keys; all of them for none.
+
+    Raises:
+        ConfigurationError: a key that it does not have, or no key.
+    """
+    if keys is None:
+        return output
+    known = output.__annotations__
+    if not keys or set(keys) - known.keys():
+        raise ConfigurationError(f"output_keys: choose from {', '.join(known)} (got {list(keys)})")
+    return TypedDict(output.__name__, {key: known[key] for key in keys}, total=False)  # type: ignore[operator, no-any-return]

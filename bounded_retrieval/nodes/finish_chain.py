@@ -58,13 +58,13 @@ def _with_the_rest(chain: Chain, stop_reason: StopReason, parts: ChainParts) -> 
     remaining = getattr(parts.planner, "remaining", None)
     if remaining is None or stop_reason in RESOLVING:
         return chain.plan
+    plan = chain.plan or NextQuery(query=None)
     try:
-        left = tuple(remaining(chain.question, chain.closed()))
+        left = tuple(remaining(chain.question, chain.shown()))
+        return NextQuery(query=plan.query, unresolved=(*plan.unresolved, *left))
     except Exception as error:  # noqa: BLE001 - without it the question itself is open
         parts.report({"event": "planner_failed", "query_id": chain.query_id, "error": error})
         return chain.plan
-    plan = chain.plan or NextQuery(query=None)
-    return NextQuery(query=plan.query, unresolved=(*plan.unresolved, *left))
 
 
 def _facts(chain: Chain, recheck: Recheck, packing: Packing, clarification: str | None) -> Update:

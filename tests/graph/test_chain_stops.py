@@ -832,3 +832,21 @@ def test_adversarial_planners_are_stopped(
         others = {1: "depth_cap", 8: "no_new_evidence" if row["planner"].startswith("drift") else expected}
         assert row["rule"] in (expected, others.get(max_hops))
     assert [asdict(row) for row in adversarial_planners.measure(max_hops)] == rows
+
+
+@pytest.mark.parametrize("left", [5, ["x", 7], "boom"])
+def test_a_planner_that_cannot_say_what_remains_leaves_the_question_open(left: Any) -> None:
+    """Where a rule ended the chain and the planner's ``remaining`` fails, the question itself is open."""
+
+    class Planner:
+        def plan(self, _question: str, trail: Any) -> str:
+            return f"{TOPICS[len(trail)]}"
+
+        def remaining(self, _question: str, _trail: Any) -> Any:
+            if left == "boom":
+                raise RuntimeError("boom")
+            return left
+
+    result = ask(Search(), Planner(), limits=ChainLimits(max_hops=1))
+    assert result.stop_reason is StopReason.DEPTH_CAP
+    assert result.unresolved == (QUESTION,)
