@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Literal
 
 from langgraph.graph import END, START, StateGraph
@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from bounded_retrieval.contracts.budget import DEFAULT_FIRST_HOP_ROWS, Budget
 from bounded_retrieval.contracts.candidate import Channel
 from bounded_retrieval.contracts.eligibility import ELIGIBILITY_TIMEOUT_MS, Resolver
-from bounded_retrieval.contracts.ports import Assessor, DiagnosticSink, Searcher, Tokenizer, UnitSource
+from bounded_retrieval.contracts.ports import Assessor, DiagnosticSink, Searcher, UnitSource
 from bounded_retrieval.contracts.relationships import RelationshipSource
 from bounded_retrieval.contracts.request import PolicyName, Threshold
 from bounded_retrieval.contracts.settings import BoundedContext
@@ -78,15 +78,12 @@ def create_bounded_retrieval(  # noqa: PLR0913 - one keyword for each part a cal
         budget: limits of a run, and the ceiling for requests and contexts.
         first_hop_rows: rows the lexical call asks for; the dense call asks for the rest of ``max_rows``.
         id_key: metadata field that adapted LangChain objects' documents are identified by.
-        eligibility: called with the LangGraph runtime, gives the caller's `EligibilityView`; may be async. None means
-            that every unit is public.
-        eligibility_timeout_ms: how long the resolver, and a view's ``allowed``, may take: 1 to 60,000. After that they
-            have denied.
+        eligibility: called with the runtime, gives the caller's `EligibilityView`; may be async. None: all is public.
+        eligibility_timeout_ms: 1 to 60,000; a resolver, or a view's ``allowed``, that takes longer has denied.
         relationships: what requests with a ``path`` follow; a `RelationshipStore`, for example.
         diagnostics: receives protected records (raw errors, ids dropped at the recheck); nothing else does.
         cancelled: polled with the LangGraph runtime before and after each call; true ends the run in a packet.
-        context_schema: schema of the runtime context; our settings are read from it where present. With ``eligibility``
-            and no schema of your own any context is taken.
+        context_schema: of the runtime context (any, if only ``eligibility`` is given); our settings are read from it.
         output_keys: which of ``packet``, ``documents``, ``stop_reason``, ``trace`` the graph returns; all of them.
         clock: seconds from any fixed point, for ``deadline_ms``.
 
@@ -97,28 +94,14 @@ def create_bounded_retrieval(  # noqa: PLR0913 - one keyword for each part a cal
     assessor, fusion = _choose(preset, assessor, fusion, threshold, first_hop_rows)
     asked = _check(policy=policy, threshold=threshold, budget=budget, first_hop_rows=first_hop_rows)
     searchers = _adapt({"lexical": lexical, "dense": dense}, id_key)
-    _check_parts(units, assessor, fusion, cancelled=cancelled, diagnostics=diagnostics, clock=clock)
-    _check_eligibility(eligibility, units, [searcher for searcher in searchers.values() if searcher is not None])
+    given: dict[str, Any] = {"cancelled": cancelled, "diagnostics": diagnostics, "clock": clock}
+    _check_parts(units, assessor, fusion, **given)
     _check_relationships(relationships, [units, *searchers.values()])
-    tokenizer, tokenizer_name = _tokenizer_of(searchers["lexical"])
-    parts = Parts(
-        **searchers,
-        units=units,
-        assessor=assessor,
-        fusion=fusion,
-        tokenizer=tokenizer,
-        tokenizer_name=tokenizer_name,
-        defaults=_defaults(searchers, assessor, asked),
-        cancelled=cancelled,
-        diagnostics=diagnostics,
-        clock=clock,
-        eligibility=eligibility,
-        eligibility_limit=_time_limit(eligibility_timeout_ms),
-        relationships=relationships,
-    )
-    if eligibility is not None and context_schema is BoundedContext:
-        context_schema = None  # the caller stands in the application's own context, which that schema would refuse
-    return _wire(parts, context_schema, output_keys)
+    given |= {"units": units, "assessor": assessor, "fusion": fusion, "relationships": relationships}
+    guard = _guard(eligibility, eligibility_timeout_ms, units, searchers)
+    defaults = _defaults(searchers, assessor, asked)
+    parts = Parts(**given, **guard, **_channels(searchers), defaults=defaults)
+    return _wire(parts, _schema_beside(context_schema, eligibility), output_keys)
 
 
 def parts_of(graph: Any) -> Parts | None:
@@ -246,6 +229,18 @@ def _check_parts(units: object, assessor: object, fusion: object, **functions: o
         raise ConfigurationError(f"assessor: expected an object with assess(given) (got {type(assessor).__name__})")
 
 
+def _guard(
+    eligibility: object, timeout_ms: object, units: object, searchers: Mapping[Channel, Searcher | None]
+) -> dict[str, Any]:
+    _check_eligibility(eligibility, units, [searcher for searcher in searchers.values() if searcher is not None])
+    return {"eligibility": eligibility, "eligibility_limit": _time_limit(timeout_ms)}
+
+
+def _schema_beside(context_schema: type[Any] | None, eligibility: object) -> type[Any] | None:
+    # The caller stands in the application's own context, which our schema would refuse.
+    return None if eligibility is not None and context_schema is BoundedContext else context_schema
+
+
 def _check_eligibility(eligibility: object, units: object, searchers: Sequence[object]) -> None:
     if eligibility is not None and (not callable(eligibility) or isinstance(eligibility, type)):
         kind = eligibility.__name__ if isinstance(eligibility, type) else type(eligibility).__name__
@@ -277,11 +272,13 @@ def _check_relationships(relationships: object, sources: Sequence[object]) -> No
         raise ConfigurationError("relationships: give units= too; nothing else here can read the sources of a path")
 
 
-def _tokenizer_of(lexical: Searcher | None) -> tuple[Tokenizer, str]:
+def _channels(searchers: Mapping[Channel, Searcher | None]) -> dict[str, Any]:
+    """The searchers, and the tokenizer that the lexical one shares with the coverage assessment."""
+    lexical = searchers["lexical"]
     tokenizer = getattr(lexical, "tokenizer", None)
-    if tokenizer is None:
-        return tokenize, TOKENIZER_NAME
-    return tokenizer, getattr(lexical, "tokenizer_name", getattr(tokenizer, "__name__", type(tokenizer).__name__))
+    name = getattr(lexical, "tokenizer_name", getattr(tokenizer, "__name__", type(tokenizer).__name__))
+    chosen = (tokenize, TOKENIZER_NAME) if tokenizer is None else (tokenizer, name)
+    return {"lexical": lexical, "dense": searchers["dense"], "tokenizer": chosen[0], "tokenizer_name": chosen[1]}
 
 
 def _check(**settings: Any) -> BoundedContext:

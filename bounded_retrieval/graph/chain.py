@@ -51,24 +51,19 @@ def create_recursive_retrieval(  # noqa: PLR0913 - one keyword for each part a c
     output_keys: Sequence[str] | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> ChainGraph:
-    """Build the chain as an uncompiled ``StateGraph``; compile it with the checkpointer of your choice.
-
-    Its depth is capped at `MAX_HOPS` (8) whatever is given here, so that there is no chain without a mechanical stop.
+    """Build the chain as an uncompiled ``StateGraph``; its depth is capped at `MAX_HOPS` whatever is given here.
 
     Args:
-        search: makes each hop's search: a bounded graph (best: its limits, eligibility and recheck hold for the chain
-            too), a LangChain retriever or vector store, or a function of the query that returns documents.
-        planner: gives the next query: a function of the question and the trail (a sequence of `Hop`) that returns a
-            query, a `NextQuery`, or None when nothing is left to look up; a `TemplatePlanner`; or a chat model. May be
-            async, as may be every part below.
-        reader: takes a sub-answer from a hop's documents: a function of the query and the documents that returns text,
-            a `SubAnswer` or None; or a chat model. By default `ExtractiveReader`, which needs no model.
-        sufficiency: says whether the trail suffices: a function of the question and the trail that returns a bool or a
-            `Sufficiency`; or a chat model. By default the planner's own ``is_complete``, where it has one.
+        search: makes each hop's search: a bounded graph (its limits, eligibility and recheck hold for the chain too), a
+            LangChain retriever or vector store, or a function of the query that returns documents.
+        planner: function of the question and the trail (of `Hop`) that gives a query, a `NextQuery`, or None when
+            nothing is left; a `TemplatePlanner`; or a chat model. May be async, as every part below.
+        reader: function of the query and the documents that gives text, a `SubAnswer` or None; or a chat model.
+        sufficiency: function of the question and the trail that gives a bool or a `Sufficiency`; or a chat model. By
+            default the planner's own ``is_complete``, where it has one.
         limits: limits of a chain, and the ceiling for requests.
         rules: the mechanical rules on novelty and repetition; the depth cap is not among them.
-        on_stop: what an unresolved chain does: ``partial`` returns what was found and what is open, ``clarify`` asks
-            back besides, ``fail`` raises `ChainStoppedError`.
+        on_stop: an unresolved chain returns what it has (``partial``), asks back (``clarify``) or raises (``fail``).
         clarifier: words the question back, from the question, the open parts and the trail; a plain one by default.
         units: where the last recheck reads current text; by default what a bounded graph in ``search`` has.
         diagnostics: receives protected records; by default the sink of a bounded graph in ``search``.
@@ -82,15 +77,10 @@ def create_recursive_retrieval(  # noqa: PLR0913 - one keyword for each part a c
         ConfigurationError: the parts cannot work together.
         RequestError: a limit is out of bounds.
     """
-    hop_search = as_hop_search(search)
-    if on_stop not in get_args(OnStop):
-        raise ConfigurationError(f"on_stop: expected one of {', '.join(get_args(OnStop))} (got {on_stop!r})")
-    _check_rules(rules)
+    _check_settings(on_stop, rules, spans)
     check_callables(cancelled=cancelled, diagnostics=diagnostics, clock=clock)
-    if spans is not None and not hasattr(spans, "start_as_current_span"):
-        raise ConfigurationError(f"spans: expected an OpenTelemetry tracer (got {type(spans).__name__})")
     parts = ChainParts(
-        search=hop_search,
+        search=as_hop_search(search),
         planner=_as_part("planner", planner, "plan"),
         reader=_as_part("reader", ExtractiveReader() if reader is None else reader, "read"),
         sufficiency=_sufficiency(sufficiency, planner),
@@ -103,9 +93,12 @@ def create_recursive_retrieval(  # noqa: PLR0913 - one keyword for each part a c
         clock=clock,
         spans=spans,
     )
-    inner = bounded_graph_in(search)
-    schema = context_schema or getattr(getattr(inner, "builder", inner), "context_schema", None)
-    return _wire(parts, schema, output_keys)
+    return _wire(parts, context_schema or _schema_of(bounded_graph_in(search)), output_keys)
+
+
+def _schema_of(graph: Any) -> type[Any] | None:
+    schema: type[Any] | None = getattr(getattr(graph, "builder", graph), "context_schema", None)
+    return schema
 
 
 def _wire(parts: ChainParts, context_schema: type[Any] | None, output_keys: Sequence[str] | None) -> ChainGraph:
@@ -157,6 +150,14 @@ def _limits(given: Any) -> ChainLimits:
         return ChainLimits() if given is None else ChainLimits.model_validate(given)
     except ValidationError as error:
         raise RequestError.from_validation(error, "limits") from None
+
+
+def _check_settings(on_stop: Any, rules: ChainRules | None, spans: Any) -> None:
+    if on_stop not in get_args(OnStop):
+        raise ConfigurationError(f"on_stop: expected one of {', '.join(get_args(OnStop))} (got {on_stop!r})")
+    _check_rules(rules)
+    if spans is not None and not hasattr(spans, "start_as_current_span"):
+        raise ConfigurationError(f"spans: expected an OpenTelemetry tracer (got {type(spans).__name__})")
 
 
 def _check_rules(rules: ChainRules | None) -> None:

@@ -7,13 +7,13 @@ by their id, so each is kept whole and its id unchanged, however long it is. Bla
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from langchain_core.documents import Document
 
+from bounded_retrieval.contracts.json_objects import kind_of, parse_object
 from bounded_retrieval.contracts.normalise import clean_metadata, clean_text
 from bounded_retrieval.errors import SourceError
 from bounded_retrieval.ingest.decoding import cannot_read, decode_utf8
@@ -39,7 +39,7 @@ def read_jsonl(path: Path, source: str) -> Iterator[tuple[int, Document]]:
         text = decode_utf8(line, where)
         if text.strip():
             empty = False
-            yield number, _to_document(_parse(text, where), where, source)
+            yield number, _to_document(parse_object(text, where), where, source)
     if empty:
         raise SourceError(f"{path}: empty (no unit in it)")
 
@@ -55,20 +55,6 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
                 yield number, line
     except OSError as error:
         raise cannot_read(path, error) from error
-
-
-def _parse(text: str, where: str) -> Unit:
-    try:
-        unit = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise SourceError(f"{where}: not JSON ({error.msg}, column {error.colno})") from error
-    except RecursionError as error:
-        raise SourceError(f"{where}: not readable JSON (nested too deeply)") from error
-    except ValueError as error:  # Python reads no whole number of more than 4,300 digits
-        raise SourceError(f"{where}: not readable JSON (a number is too long)") from error
-    if not isinstance(unit, dict):
-        raise SourceError(f"{where}: expected a JSON object (got {_kind(unit)})")
-    return unit
 
 
 def _to_document(unit: Unit, where: str, source: str) -> Document:
@@ -89,7 +75,7 @@ def _read_id(value: Any, where: str) -> str:
     if value is None or (isinstance(value, str) and not value.strip()):
         raise SourceError(f'{where}: no id ("_id" or "id" is missing or blank)')
     if not isinstance(value, str):
-        raise SourceError(f"{where}: id must be text or a whole number (got {_kind(value)})")
+        raise SourceError(f"{where}: id must be text or a whole number (got {kind_of(value)})")
     return clean_text(value)
 
 
@@ -97,7 +83,7 @@ def _read_text(value: Any, where: str) -> str:
     if value is None:
         raise SourceError(f'{where}: no text ("text" is missing)')
     if not isinstance(value, str):
-        raise SourceError(f"{where}: text must be text (got {_kind(value)})")
+        raise SourceError(f"{where}: text must be text (got {kind_of(value)})")
     if not value.strip():
         raise SourceError(f"{where}: no text (it is blank)")
     return clean_text(value)
@@ -105,18 +91,13 @@ def _read_text(value: Any, where: str) -> str:
 
 def _read_title(value: Any, where: str) -> str:
     if value is not None and not isinstance(value, str):
-        raise SourceError(f"{where}: title must be text (got {_kind(value)})")
+        raise SourceError(f"{where}: title must be text (got {kind_of(value)})")
     return clean_text(value or "").strip()
 
 
 def _read_metadata(unit: Unit, fields: set[str], where: str) -> dict[str, Any]:
     declared = unit.get("metadata")
     if declared is not None and not isinstance(declared, dict):
-        raise SourceError(f"{where}: metadata must be an object (got {_kind(declared)})")
+        raise SourceError(f"{where}: metadata must be an object (got {kind_of(declared)})")
     others = {key: value for key, value in unit.items() if key not in fields}
     return clean_metadata({**others, **(declared or {})})[0]
-
-
-def _kind(value: Any) -> str:
-    kinds = {str: "text", bool: "true or false", int: "a number", float: "a number", list: "a list", dict: "an object"}
-    return kinds.get(type(value), "null")

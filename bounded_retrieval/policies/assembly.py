@@ -8,9 +8,9 @@ from itertools import takewhile
 
 from bounded_retrieval.contracts.assessment import Observation, QueryTerms
 from bounded_retrieval.contracts.budget import Usage
-from bounded_retrieval.contracts.candidate import Candidate, Unit
+from bounded_retrieval.contracts.candidate import Candidate, Channel, Unit
 from bounded_retrieval.contracts.eligibility import ViewStamp
-from bounded_retrieval.contracts.packet import EvidenceItem, EvidencePacket, PathStep, Resolution
+from bounded_retrieval.contracts.packet import ChannelResult, EvidenceItem, EvidencePacket, PathStep, Resolution
 from bounded_retrieval.contracts.settings import RunSettings
 from bounded_retrieval.contracts.stop import PROVISIONAL, StopReason
 from bounded_retrieval.contracts.trace import (
@@ -22,7 +22,7 @@ from bounded_retrieval.contracts.trace import (
     TraceEvent,
 )
 from bounded_retrieval.policies.coverage import missing_from
-from bounded_retrieval.policies.fusion import FusedUnit, Fusion, by_channel
+from bounded_retrieval.policies.fusion import Fusion, by_channel
 from bounded_retrieval.policies.packing import Packing, pack
 
 
@@ -65,7 +65,9 @@ def assemble(  # noqa: PLR0913 - the five inputs of the last step stand side by 
         settings,
         usage,
         stop_reason,
-        items=tuple(_item(unit, found.units[unit.unit_id]) for unit in ranking if unit.unit_id in packed),
+        items=tuple(
+            item_of(found.units[unit.unit_id], unit.channels, unit.score) for unit in ranking if unit.unit_id in packed
+        ),
         packing=packing,
         ranking=tuple(Ranked(unit_id=unit.unit_id, fused_score=unit.score) for unit in ranking),
         missing=missing_from(query_terms, tuple(o for o in found.observations if o.unit_id in packed)),
@@ -118,6 +120,19 @@ def state_end(  # noqa: PLR0913 - everything that a packet and its event state s
     return packet, event
 
 
+def item_of(unit: Unit, channels: Mapping[Channel, ChannelResult], fused_score: float) -> EvidenceItem:
+    """A unit as the packet holds it, with where each channel placed it."""
+    return EvidenceItem(
+        unit_id=unit.unit_id,
+        fingerprint=unit.fingerprint,
+        title=unit.title,
+        text=unit.text,
+        metadata=unit.metadata,
+        channels=dict(channels),
+        fused_score=fused_score,
+    )
+
+
 def redact(events: Sequence[TraceEvent], dropped: Collection[str]) -> tuple[TraceEvent, ...]:
     """Replace every mention of a dropped unit by a count; what a decision needs stays."""
     return tuple(_redact_event(event, frozenset(dropped)) for event in events) if dropped else tuple(events)
@@ -144,18 +159,6 @@ def _resolution(stop_reason: StopReason, notes: Sequence[str]) -> Resolution:
     # The test was passed by what was seen; where some of that is gone, nothing says that the rest would pass.
     is_whole = "dropped_at_recheck" not in notes
     return "provisional" if stop_reason in PROVISIONAL and is_whole else "unresolved"
-
-
-def _item(fused: FusedUnit, unit: Unit) -> EvidenceItem:
-    return EvidenceItem(
-        unit_id=unit.unit_id,
-        fingerprint=unit.fingerprint,
-        title=unit.title,
-        text=unit.text,
-        metadata=unit.metadata,
-        channels=dict(fused.channels),
-        fused_score=fused.score,
-    )
 
 
 def _redact_event(event: TraceEvent, dropped: frozenset[str]) -> TraceEvent:

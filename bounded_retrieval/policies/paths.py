@@ -11,13 +11,13 @@ from itertools import takewhile
 
 from bounded_retrieval.contracts.budget import Usage
 from bounded_retrieval.contracts.candidate import Unit
-from bounded_retrieval.contracts.packet import EvidenceItem, EvidencePacket, PathStep
+from bounded_retrieval.contracts.packet import EvidencePacket, PathStep
 from bounded_retrieval.contracts.relationships import EntityName, Relationship
 from bounded_retrieval.contracts.settings import RunSettings
 from bounded_retrieval.contracts.stop import StopReason
 from bounded_retrieval.contracts.trace import EvidencePacked, PathAttempted, PathOutcome, Ranked
 from bounded_retrieval.errors import RequestError
-from bounded_retrieval.policies.assembly import Recheck, state_end, steps_before
+from bounded_retrieval.policies.assembly import Recheck, item_of, state_end, steps_before
 from bounded_retrieval.policies.packing import Packing, pack
 from bounded_retrieval.policies.stopping import INTERRUPTED
 
@@ -93,7 +93,7 @@ def assemble_path(  # noqa: PLR0913 - the inputs of the last step stand side by 
         settings,
         usage,
         stop_reason,
-        items=tuple(_item(units[unit_id]) for unit_id in packing.unit_ids),
+        items=tuple(item_of(units[unit_id], {}, 0.0) for unit_id in packing.unit_ids),
         packing=packing,
         ranking=tuple(Ranked(unit_id=unit_id, fused_score=0.0) for unit_id in order),
         missing=relations[len(claimed) :],
@@ -105,15 +105,3 @@ def assemble_path(  # noqa: PLR0913 - the inputs of the last step stand side by 
 
 def _packed(steps: Sequence[PathStep], packing: Packing) -> tuple[PathStep, ...]:
     return tuple(takewhile(lambda step: step.source_unit in packing.unit_ids, steps))
-
-
-def _item(unit: Unit) -> EvidenceItem:
-    return EvidenceItem(
-        unit_id=unit.unit_id,
-        fingerprint=unit.fingerprint,
-        title=unit.title,
-        text=unit.text,
-        metadata=unit.metadata,
-        channels={},
-        fused_score=0.0,
-    )

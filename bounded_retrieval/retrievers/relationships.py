@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
+from bounded_retrieval.contracts.json_objects import kind_of, parse_object
 from bounded_retrieval.contracts.normalise import clean_text
 from bounded_retrieval.contracts.relationships import (
     MAX_NAME_CHARS,
@@ -196,7 +197,7 @@ def _read_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         except UnicodeDecodeError as error:
             raise SourceError(f"{where}: byte {error.start} (0x{line[error.start]:02x}): not UTF-8") from error
         if text := text.rstrip():
-            yield where, _parse(text, where)
+            yield where, parse_object(text, where)
 
 
 def _read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
@@ -210,20 +211,6 @@ def _read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
                 yield number, line
     except OSError as error:
         raise SourceError(f"{path}: cannot be read ({error.strerror or type(error).__name__})") from error
-
-
-def _parse(text: str, where: str) -> dict[str, Any]:
-    try:
-        record = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise SourceError(f"{where}: not JSON ({error.msg}, column {error.colno})") from error
-    except RecursionError as error:
-        raise SourceError(f"{where}: not readable JSON (nested too deeply)") from error
-    except ValueError as error:  # Python reads no whole number of more than 4,300 digits
-        raise SourceError(f"{where}: not readable JSON (a number is too long)") from error
-    if not isinstance(record, dict):
-        raise SourceError(f"{where}: expected a JSON object (got {_kind(record)})")
-    return record
 
 
 def _to_link(record: dict[str, Any], where: str, shared: dict[str, str]) -> _Link:
@@ -256,7 +243,7 @@ def _value(record: dict[str, Any], field: str, where: str, shared: dict[str, str
         return shared.setdefault(cleaned, cleaned)
     if field not in record:
         raise SourceError(f"{where}: {field} is missing")
-    raise SourceError(f"{where}: {field} must be text (got {_kind(value)})")
+    raise SourceError(f"{where}: {field} must be text (got {kind_of(value)})")
 
 
 def _clean_value(value: str, field: str, where: str) -> str:
@@ -267,8 +254,3 @@ def _clean_value(value: str, field: str, where: str) -> str:
             f"{where}: {field} has {len(value)} characters, at most {MAX_NAME_CHARS} (got {value[:60]!r})"
         )
     return clean_text(value)
-
-
-def _kind(value: Any) -> str:
-    kinds = {str: "text", bool: "true or false", int: "a number", float: "a number", list: "a list", dict: "an object"}
-    return kinds.get(type(value), "null")
