@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from bounded_retrieval.contracts.calibration import Calibration
 from bounded_retrieval.contracts.eligibility import EligibilityView, Resolver
 from bounded_retrieval.contracts.packet import EvidencePacket
 from bounded_retrieval.contracts.ports import DiagnosticSink
@@ -44,6 +45,10 @@ class Asker:
             names no tenant sees the units without one. None makes everything public.
         relationships: what a path follows; none takes those of the index.
         diagnostics: receives protected records.
+        calibration: decides as it was certified.
+
+    Raises:
+        ConfigurationError: the calibration was made with another tokenizer or embedding than the index has.
     """
 
     def __init__(
@@ -53,11 +58,14 @@ class Asker:
         caller: Caller | None = None,
         relationships: RelationshipStore | None = None,
         diagnostics: DiagnosticSink | None = None,
+        calibration: Calibration | None = None,
     ) -> None:
         self._errors: list[Exception] = []
         self._caller = caller
         self._diagnostics = diagnostics
         view = None if caller is None else _view_of(caller)
+        if calibration is not None:
+            index.check_calibration(calibration)
         builder = create_bounded_retrieval(
             index.lexical,
             index.dense,
@@ -65,6 +73,7 @@ class Asker:
             eligibility=view,
             relationships=index.relationships if relationships is None else relationships,
             diagnostics=self._keep,
+            calibration=calibration,
             context_schema=Caller,
         )
         self._graph = builder.compile(name="bounded_retrieval")

@@ -17,6 +17,7 @@ from bounded_retrieval.contracts.packet import EvidenceItem, EvidencePacket
 from bounded_retrieval.contracts.trace import DecisionTrace
 from bounded_retrieval.contracts.wording import (
     NOTES,
+    describe_contributions,
     describe_cost,
     describe_event,
     describe_missing,
@@ -78,7 +79,9 @@ def _render_item(position: int, item: EvidenceItem) -> RenderableType:
         f"{channel} rank {result.rank}" + (f" ({result.score:.3f})" if result.score is not None else "")
         for channel, result in item.channels.items()
     ]
-    facts = [describe_source(item), item.unit_id, *([", ".join(places)] if places else [])]
+    added = describe_contributions(item)
+    fused = [f"fused {item.fused_score:.4f} = {added}"] if added else []
+    facts = [describe_source(item), item.unit_id, *([", ".join(places)] if places else []), *fused]
     detail = Text(printable("  |  ".join(facts)), style="dim")
     return Group(heading, Padding(Group(detail, Text(printable(item.text))), (0, 0, 1, 3)))
 
@@ -94,8 +97,8 @@ def make_console(*, stderr: bool = False) -> Console:
     return _Console(stderr=stderr, markup=False, emoji=False, highlight=False)
 
 
-class IndexingDisplay:
-    """Progress of ``index`` on standard error, and what was skipped. A context manager.
+class ProgressDisplay:
+    """Progress on standard error. A context manager.
 
     In a terminal each stage has a bar; elsewhere (a file, a pipe) a line for each stage as it begins.
     """
@@ -121,27 +124,32 @@ class IndexingDisplay:
     def __exit__(self, *_: object) -> None:
         self._bars.stop()
 
-    def skip(self, path: Path, reason: str) -> None:
-        """Say that a file was left out, and why."""
-        self._say(f"skipped {path}: {reason}", style="yellow")
-
     def progress(self, stage: str, done: int, total: int | None) -> None:
-        """Move the bar of one stage of the build."""
+        """Move the bar of one stage."""
         if stage not in self._tasks:
             self._tasks[stage] = self._bars.add_task(stage, total=total)
             if not self._console.is_terminal:
-                self._say(f"{stage} ...")
+                self.say(f"{stage} ...")
         self._bars.update(self._tasks[stage], completed=done, total=total)
+
+    def say(self, line: str, style: str = "") -> None:
+        """Print a line."""
+        # One line stays one line in a log, however narrow the console thinks it is.
+        self._console.print(Text(printable(line), style=style), soft_wrap=not self._console.is_terminal)
+
+
+class IndexingDisplay(ProgressDisplay):
+    """Progress of ``index``, and what was skipped."""
+
+    def skip(self, path: Path, reason: str) -> None:
+        """Say that a file was left out, and why."""
+        self.say(f"skipped {path}: {reason}", style="yellow")
 
     def summarise(self, report: IndexReport, directory: Path | None) -> None:
         """Say what the index now holds and what had to be done for it."""
         where = f" in {directory}" if directory is not None else ""
         took = time.perf_counter() - self._started
-        self._say(
+        self.say(
             f"indexed {report.units:,} units{where}: {report.added:,} added, {report.changed:,} changed, "
             f"{report.removed:,} removed, {report.unchanged:,} unchanged; {report.embedded:,} embedded; {took:.1f} s"
         )
-
-    def _say(self, line: str, style: str = "") -> None:
-        # One line stays one line in a log, however narrow the console thinks it is.
-        self._console.print(Text(printable(line), style=style), soft_wrap=not self._console.is_terminal)

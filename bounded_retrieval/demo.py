@@ -46,7 +46,7 @@ PATH = "HX-200 > maintained by > led by > managed by"
 CHAIN_QUESTION = "How many packs does the dock for the KR-7B's battery charge at once?"
 CHAIN_TEMPLATES = (
     "Which battery pack does the KR-7B have?",
-    "Which dock charges loose #1 packs?",
+    "Which dock charges several #1 packs at once?",
     "How many #1 packs does the #2 charge at once?",
 )
 """The chain of the demonstration; ``#1`` is the first hop's sub-answer."""

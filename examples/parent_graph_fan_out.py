@@ -72,7 +72,9 @@ def main() -> None:
     parts: Iterator[Any] = graph.stream({"questions": QUESTIONS}, stream_mode=["custom", "values"], subgraphs=True)
     for namespace, mode, part in parts:
         if mode == "custom" and part["event"] == "coverage_assessed":
-            print(f"a branch decides: coverage {part['assessment']['coverage']:.2f}, so {part['action']}")
+            test = part["assessment"]
+            reached = f"{test['coverage']:.2f} against {test['threshold']:g}"
+            print(f"a branch decides: {test['assessor']} {reached}, so {part['action']}")
         elif mode == "values" and not namespace:
             result = part
     for question in QUESTIONS:

@@ -3,9 +3,9 @@
     python examples/retrieval_controller.py
 
 A request names a query, who asks and what they may see. Identity and view travel in the runtime context, never in the
-query or in the graph's state. This version of bounded-retrieval has no access control: the graph receives both and
-reads neither, so everybody sees everything. When the builder takes ``eligibility=``, the resolver given there will
-be called with the runtime and will find them in ``runtime.context``; nothing else here will have to change.
+query or in the graph's state. This host gives the builder no ``eligibility=``: the graph receives both and reads
+neither, so everybody sees everything. A resolver given there is called with the runtime and finds them in
+``runtime.context``; nothing else here would have to change (see ``revoked_access.py``).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ QUERIES = (
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """What somebody may see, by name and version. Not enforced by this version."""
+    """What somebody may see, by name and version. Not enforced by this host."""
 
     view_id: str
     version: str
@@ -51,7 +51,7 @@ class HostContext:
     identity: str
     view: View
     policy: PolicyName
-    threshold: float
+    threshold: float | None
 
 
 class RetrievalController:
@@ -61,8 +61,8 @@ class RetrievalController:
         builder = create_bounded_retrieval(lexical, dense, context_schema=HostContext)
         self._graph = builder.compile(name="bounded_retrieval")
 
-    def run(self, request: Request, policy: PolicyName = "adaptive", threshold: float = 0.8) -> EvidencePacket:
-        """Search once or twice and return the packet, which says why it stopped there."""
+    def run(self, request: Request, policy: PolicyName = "adaptive", threshold: float | None = None) -> EvidencePacket:
+        """Search once or twice and return the packet; no threshold takes the assessor's own."""
         context = HostContext(identity=request.identity, view=request.view, policy=policy, threshold=threshold)
         return EvidencePacket.from_result(self._graph.invoke({"query": request.query}, context=context))
 
@@ -82,11 +82,11 @@ def main() -> None:
     """Make three requests: one that stops early, one that needs the second search, one with missing evidence."""
     documents = list(read_documents([CORPUS]))
     controller = RetrievalController(BM25Searcher.from_documents(documents), ChromaSearcher.from_documents(documents))
-    print(f"{len(documents)} units. Access control: not in this version; identity and view are carried, not enforced.")
+    print(f"{len(documents)} units. Access control: not in this host; identity and view are carried, not enforced.")
     view = View(view_id="support-desk", version="1")
     for query in QUERIES:
         request = Request(query=query, identity="dana", view=view)
-        show(request, controller.run(request, policy="adaptive", threshold=0.8))
+        show(request, controller.run(request))
 
 
 if __name__ == "__main__":

@@ -55,9 +55,9 @@ def test_the_shipped_tour_ends_with_a_path_and_a_chain(capsys: pytest.CaptureFix
     assert chain[1].startswith("│ RESOLVED (sufficient): ")
     assert CHAIN_QUESTION in _in_line(chain)
     assert re.findall(r"^ +\d  .*?  +(\S+) +(\d of \d) +(\w+) *$", "\n".join(chain), re.MULTILINE) == [
-        ("BP-7", "3 of 3", "none"),
-        ("CB-5D", "2 of 3", "none"),
-        ("five", "2 of 3", "sufficient"),
+        ("BP-7", "4 of 4", "none"),
+        ("CB-5D", "3 of 4", "none"),
+        ("five", "2 of 4", "sufficient"),
     ]
 
 
@@ -67,7 +67,7 @@ def test_the_summary_holds_the_path_and_the_chain(capsys: pytest.CaptureFixture[
     summary = capsys.readouterr().out.partition("what came of each request")[2]
     ends = re.findall(r"  ([a-z_]+) +(\d+ \(\d dense\)) +(\S+) +\d+ *$", summary, re.MULTILINE)
     assert len(ends) == len(SHIPPED) + 2
-    assert ends[-2:] == [("path_followed", "0 (0 dense)", "-"), ("sufficient", "3 (0 dense)", "-")]
+    assert ends[-2:] == [("path_followed", "0 (0 dense)", "-"), ("sufficient", "4 (1 dense)", "-")]
 
 
 @pytest.mark.parametrize("queries", [[], ["How often is the filter changed?"]])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
@@ -18,6 +18,34 @@ class QueryTerms(BaseModel):
 
     terms: tuple[str, ...]
     identifiers: tuple[str, ...]
+
+
+class QueryWeights(BaseModel):
+    """How much the lexical channel lets each term of a query count.
+
+    Attributes:
+        terms: by retained term, its inverse document frequency among the units that the caller may see (natural
+            logarithm, above 0): the rarer, the higher.
+        holding: by retained term, how many of those units hold it.
+        attainable: what no unit's lexical score for the query exceeds: the sum over the terms that are searched for.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    terms: dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]]
+    holding: dict[str, Annotated[int, Field(ge=0)]] = Field(default_factory=dict)
+    attainable: float = Field(ge=0, allow_inf_nan=False)
+
+
+class Factor(BaseModel):
+    """One thing that an assessment rests on: its value, what it added, and what it means, in words."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    value: float
+    points: float
+    text: str
 
 
 class Observation(BaseModel):
@@ -48,6 +76,7 @@ class CoverageAssessment(BaseModel):
         sufficient: whether the declared test passed. It says nothing about the evidence being correct.
         best_unit_id: the unit that ``coverage`` was taken from, where there is one.
         reasons: why, in words that a person can check against the observations.
+        factors: what ``coverage`` was added up from, where the assessor adds.
         assessor, settings: the assessor's name and everything it was set to.
     """
 
@@ -59,6 +88,7 @@ class CoverageAssessment(BaseModel):
     sufficient: bool
     best_unit_id: str | None = None
     reasons: tuple[str, ...] = ()
+    factors: tuple[Factor, ...] = ()
     assessor: str
     settings: dict[str, Any] = Field(default_factory=dict)
 
@@ -72,7 +102,9 @@ class AssessmentInput(BaseModel):
     """All that an assessor may see. There is no field through which a judgement could arrive.
 
     ``observations`` are in the order in which units were first seen; ``units`` and ``candidates`` are the
-    same units' texts and the rows that brought them.
+    same units' texts and the rows that brought them. ``weights`` are there for an assessor that asks for them
+    (``needs_weights = True``), if the lexical searcher can give them; ``rows_asked`` is how many rows the lexical
+    search asked for.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -83,3 +115,5 @@ class AssessmentInput(BaseModel):
     candidates: tuple[Candidate, ...]
     units: Mapping[str, Unit]
     threshold: float
+    weights: QueryWeights | None = None
+    rows_asked: int = 0

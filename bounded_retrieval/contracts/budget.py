@@ -9,9 +9,6 @@ from pydantic import BaseModel, ConfigDict, Field
 MAX_ITERATIONS = 2
 """Controller iterations (one search and its assessment) in one run. No parameter raises it."""
 
-DEFAULT_FIRST_HOP_ROWS = 3
-"""Rows the lexical call asks for unless told otherwise; the dense call asks for the rest of ``max_rows``."""
-
 
 class Budget(BaseModel):
     """Limits of one run. Every limit is hard and checked before spending; 0 forbids the thing counted.

@@ -11,15 +11,22 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any, get_args
 
-from bounded_retrieval.contracts.assessment import Observation
+from bounded_retrieval.contracts.assessment import Observation, QueryWeights
 from bounded_retrieval.contracts.budget import Budget, Usage
 from bounded_retrieval.contracts.candidate import Channel
 from bounded_retrieval.contracts.chain import ChainResult
 from bounded_retrieval.contracts.normalise import clean_text
 from bounded_retrieval.contracts.packet import ChannelResult, EvidenceItem, EvidencePacket
-from bounded_retrieval.contracts.trace import CoverageAssessed, DecisionTrace, RequestInspected, SearchAttempted
+from bounded_retrieval.contracts.trace import (
+    CoverageAssessed,
+    DecisionTrace,
+    RequestInspected,
+    SearchAttempted,
+    UnitsScored,
+)
 from bounded_retrieval.contracts.wording import (
     COUNTED,
+    NO_SCORES,
     NOTES,
     WHY_NOT,
     describe_chain_end,
@@ -28,12 +35,13 @@ from bounded_retrieval.contracts.wording import (
     describe_fired,
     describe_missing,
     describe_source,
+    describe_weight,
     printable,
 )
 
 MAX_TERM_ROWS = 100
 MAX_UNIT_COLUMNS = 24
-"""A term table shows at most so many terms and units; the trace itself holds all of them."""
+"""A term table shows at most so many terms and units, a table of scores so many rows; the trace itself holds all."""
 
 MAX_PLAIN_CHARS = 200
 """A text longer than this, or of several lines, keeps its white space and can be scrolled."""
@@ -96,7 +104,10 @@ def packet_to_html(packet: EvidencePacket) -> str:
 
 
 def trace_to_html(trace: DecisionTrace) -> str:
-    """One row for each step, then for each decision what was matched where and which actions were legal."""
+    """One row for each step, then for each decision what was matched where and which actions were legal.
+
+    Scores that were looked up for the fusion have a table of their own.
+    """
     steps = [
         (step, _code(event.event), _long(_in_line(describe_event(event)))) for step, event in enumerate(trace.events, 1)
     ]
@@ -106,6 +117,8 @@ def trace_to_html(trace: DecisionTrace) -> str:
     for step, event in enumerate(trace.events, 1):
         if isinstance(event, CoverageAssessed):
             parts += _decision(step, event, trace)
+        if isinstance(event, UnitsScored):
+            parts += _scoring(step, event)
     return _wrap(*parts)
 
 
@@ -144,7 +157,7 @@ def _evidence(items: Sequence[EvidenceItem]) -> Html:
         (
             position,
             _source(item),
-            *(_place(item.channels.get(channel)) for channel in channels),
+            *(_place(item.channels.get(channel), item.contributions.get(channel)) for channel in channels),
             f"{item.fused_score:.4f}",
             len(item.text),
             _long(item.text),
@@ -161,11 +174,14 @@ def _source(item: EvidenceItem) -> Html:
     return Html(f"{title}{_code(item.unit_id)}<br>{_shown(describe_source(item))}{lines}")
 
 
-def _place(result: ChannelResult | None) -> Html | None:
+def _place(result: ChannelResult | None, added: float | None) -> Html | None:
     if result is None:
-        return None
-    score = "no score" if result.score is None else f"score {result.score:.3f}"
-    return Html(f"rank {result.rank}<br>{score}")
+        lines = [] if added is None else ["not returned"]
+    else:
+        lines = [f"rank {result.rank}", "no score" if result.score is None else f"score {result.score:.3f}"]
+    if added is not None:
+        lines.append(f"adds {added:.4f}")
+    return Html("<br>".join(lines)) if lines else None
 
 
 def _cost(limits: Budget, usage: Usage) -> Html:
@@ -175,6 +191,8 @@ def _cost(limits: Budget, usage: Usage) -> Html:
         counts = Budget.model_fields[limit].description
         rows.append((word, getattr(usage, field), getattr(limits, limit), _code(limit), counts))
     rows.insert(1, ("of these, dense", usage.dense_calls, None, None, "calls to the dense channel"))
+    if usage.scored_units:
+        rows.append(("scores looked up", usage.scored_units, None, None, "observed units, for the fusion; no rows"))
     if limits.deadline_ms is not None:
         counts = Budget.model_fields["deadline_ms"].description
         rows.append(("milliseconds", None, limits.deadline_ms, _code("deadline_ms"), counts))
@@ -200,9 +218,33 @@ def _decision(step: int, event: CoverageAssessed, trace: DecisionTrace) -> list[
     ]
     return [
         _facts(facts, f"decision at step {step}: {describe_choice(event)}"),
+        *_factors(event),
         *_terms(event, trace, _places(trace, step)),
         _table(("action", "legal", "why not", "chosen"), actions),
     ]
+
+
+def _factors(event: CoverageAssessed) -> list[Html]:
+    assessment = event.assessment
+    if assessment is None or not assessment.factors:
+        return []
+    rows = [
+        (_code(each.name), Html(f"{each.value:.3f}"), Html(f"{each.points:g}"), each.text)
+        for each in assessment.factors
+    ]
+    return [_table(("factor", "value", "points", "says"), rows, f"added up by {assessment.assessor}")]
+
+
+def _scoring(step: int, event: UnitsScored) -> list[Html]:
+    heading = f"scores looked up at step {step}"
+    if event.why_not is not None:
+        reason = Html(f"{_code(event.why_not)}: {_shown(NO_SCORES.get(event.why_not, event.why_not))}")
+        return [_facts([("no scores, so ranks decide", reason)], heading)]
+    found = [(channel, each) for channel, scores in event.scores.items() for each in scores]
+    rows = [(channel, _code(each.unit_id), Html(f"{each.score:.3f}")) for channel, each in found[:MAX_TERM_ROWS]]
+    left_out = len(found) - len(rows)
+    more = [Html(f"<p>{left_out:,} more scores not shown</p>")] if left_out else []
+    return [_table(("scored by", "unit that it did not return", "score"), rows, heading), *more]
 
 
 def _terms(event: CoverageAssessed, trace: DecisionTrace, places: dict[str, list[str]]) -> list[Html]:
@@ -215,15 +257,29 @@ def _terms(event: CoverageAssessed, trace: DecisionTrace, places: dict[str, list
         ("identifier, exact", name, [name in unit.matched_identifiers for unit in event.observations])
         for name in request.identifiers
     ]
+    weights = event.weights
+    weighed = ("weight",) if weights is not None else ()
     rows = [
-        (name, kind, *(HELD if mark else NOTHING for mark in held[: len(units)]), HELD if any(held) else "missing")
+        (
+            name,
+            kind,
+            *_weight(name, kind, weights),
+            *(HELD if mark else NOTHING for mark in held[: len(units)]),
+            HELD if any(held) else "missing",
+        )
         for kind, name, held in marks[:MAX_TERM_ROWS]
     ]
-    columns = ("looked for", "kind", *(_heading(unit, places) for unit in units), "any unit")
-    totals = ("terms held", "", *(_held(unit, len(request.terms), event) for unit in units), "")
+    columns = ("looked for", "kind", *weighed, *(_heading(unit, places) for unit in units), "any unit")
+    totals = ("terms held", "", *("" for _ in weighed), *(_held(unit, len(request.terms), event) for unit in units), "")
     table = _table(columns, rows, f"matched: {HELD} the unit holds it, {NOTHING} it does not", footer=totals)
     left_out = _left_out(len(marks) - len(rows), len(event.observations) - len(units), event.dropped_observations)
     return [table, *([Html(f"<p>{_shown(left_out)}</p>")] if left_out else [])]
+
+
+def _weight(name: str, kind: str, weights: QueryWeights | None) -> tuple[str, ...]:
+    if weights is None:
+        return ()
+    return (describe_weight(name, weights) if kind == "term" else "",)
 
 
 def _heading(unit: Observation, places: dict[str, list[str]]) -> Html:

@@ -36,6 +36,7 @@ class EvidenceItem(BaseModel):
     Attributes:
         channels: per channel that returned it, its rank and raw score there; none for the source of a path's hop.
         fused_score: what the items are ordered by; 0 for the units of a path, which stand in the path's order.
+        contributions: what each channel added to it, whether or not it returned the unit itself.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -47,6 +48,7 @@ class EvidenceItem(BaseModel):
     metadata: dict[str, Any]
     channels: dict[Channel, ChannelResult]
     fused_score: float
+    contributions: dict[Channel, float] = Field(default_factory=dict)
 
 
 class PathStep(BaseModel):
@@ -120,6 +122,7 @@ class EvidencePacket(BaseModel):
             "fingerprint": item.fingerprint,
             "channels": {name: result.model_dump() for name, result in item.channels.items()},
             "fused_score": item.fused_score,
+            "contributions": dict(item.contributions),
             "stop_reason": self.stop_reason.value,
             "resolution": self.resolution,
             "missing_terms": list(self.missing_terms),

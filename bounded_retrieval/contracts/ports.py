@@ -1,6 +1,7 @@
 """Ports: what the controller asks of searchers, unit sources and assessors.
 
-Any method may be ``async def`` instead; under ``invoke`` an object that is async only gives an `AsyncOnlyError`.
+Any method may be ``async def`` instead; under ``invoke`` an object that is async only gives an `AsyncOnlyError` (where
+a run can do without the call, as with ``score`` and ``weigh``, it does without).
 Adapters hold no per-request state. Optional methods are separate protocols, looked for by name.
 """
 
@@ -11,7 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from langchain_core.documents import Document
 
-from bounded_retrieval.contracts.assessment import AssessmentInput, CoverageAssessment
+from bounded_retrieval.contracts.assessment import AssessmentInput, CoverageAssessment, QueryWeights
 from bounded_retrieval.contracts.candidate import Candidate
 from bounded_retrieval.contracts.filters import Filter
 
@@ -34,7 +35,12 @@ class Searcher(Protocol):
 
 
 LexicalSearcher = Searcher
-"""A searcher by words. Optional besides: ``tokenizer``, the one its index was built with."""
+"""A searcher by words.
+
+Optional besides: ``tokenizer``, the one its index was built with; ``stem``, how it folds a term's forms;
+``weigh(query, words, filter=None) -> QueryWeights``, which says how rare the query's words are (see
+`WeighingSearcher`).
+"""
 
 DenseSearcher = Searcher
 """A searcher by vectors."""
@@ -56,8 +62,24 @@ class UnitSource(Protocol):
 class ScoringSearcher(Protocol):
     """A searcher that can score units already observed; it returns no rows."""
 
-    def score(self, query: str, unit_ids: Sequence[str]) -> Mapping[str, float] | Awaitable[Mapping[str, float]]:
-        """Return the channel's score of each given unit that it holds."""
+    def score(
+        self, query: str, unit_ids: Sequence[str], filter: Filter | None = None
+    ) -> Mapping[str, float] | Awaitable[Mapping[str, float]]:
+        """Return the channel's score of each given unit that it holds: what a search under ``filter`` gives it.
+
+        ``filter`` is passed only where the caller's view has one.
+        """
+        ...
+
+
+@runtime_checkable
+class WeighingSearcher(Protocol):
+    """A lexical searcher that can say how rare the words of a query are; it returns no rows."""
+
+    def weigh(
+        self, query: str, words: Sequence[str], filter: Filter | None = None
+    ) -> QueryWeights | Awaitable[QueryWeights]:
+        """Weigh these words of the query among the units that pass ``filter``."""
         ...
 
 
@@ -65,7 +87,8 @@ class ScoringSearcher(Protocol):
 class Assessor(Protocol):
     """Infers from facts about the returned units whether the run may stop. It never sees a judgement.
 
-    Optional besides: ``is_pure = True``, which declares that ``assess`` does no I/O and may run on the event loop.
+    Optional besides: ``is_pure = True``, which declares that ``assess`` does no I/O and may run on the event loop;
+    ``needs_weights = True``, which asks for ``given.weights``.
     """
 
     @property
@@ -90,6 +113,9 @@ class Assessor(Protocol):
 
 Tokenizer = Callable[[str], list[str]]
 """Turns text into terms; the lexical index and the coverage assessment use the same one."""
+
+Stem = Callable[[list[str]], list[str]]
+"""Gives each term the form under which a lexical index holds it, so that ``pumps`` is found by ``pump``."""
 
 DiagnosticSink = Callable[[dict[str, Any]], None]
 """Receives protected records (raw errors, ids dropped at the recheck) from nowhere but the controller."""

@@ -26,7 +26,8 @@ class BoundedContext(BaseModel):
         ),
     ] = None
     threshold: Annotated[
-        Threshold | None, Field(description="Coverage at which the adaptive policy stops, 0 to 1.")
+        Threshold | None,
+        Field(description="What the assessor's figure must reach for the adaptive policy to stop, 0 to 1."),
     ] = None
     budget: Annotated[Budget | None, Field(description="Limits of the run; they may only lower the builder's.")] = None
     first_hop_rows: Annotated[

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from bounded_retrieval.contracts.assessment import CoverageAssessment, Observation
+from bounded_retrieval.contracts.assessment import CoverageAssessment, Observation, QueryWeights
 from bounded_retrieval.contracts.budget import Usage
 from bounded_retrieval.contracts.candidate import Channel
 from bounded_retrieval.contracts.eligibility import ViewStamp
@@ -130,6 +130,7 @@ class CoverageAssessed(_Event):
         observations: facts about the units still eligible; ``dropped_observations`` counts the others.
         steps_suffice: whether the caller's recursion limit leaves room for one more search.
         stop_reason: why the run ends here; none when it goes on.
+        weights: how much each query term counts in the lexical channel, where the assessor asked for it.
     """
 
     event: Literal["coverage_assessed"] = "coverage_assessed"
@@ -142,13 +143,40 @@ class CoverageAssessed(_Event):
     legal_actions: tuple[LegalAction, ...]
     action: Action
     stop_reason: StopReason | None
+    weights: QueryWeights | None = None
+
+
+class Scored(_Event):
+    """A unit that a channel did not return, and the raw score that the channel gives it."""
+
+    unit_id: str
+    score: float
+
+
+class UnitsScored(_Event):
+    """Each channel's scores of units that only the other one returned; no rows, and no unit that was not observed.
+
+    Attributes:
+        scores: by channel, those looked up; a unit that the channel does not hold is left out.
+        why_not: why the scores could not be had, so that ranks decide: ``no_scores`` (a channel gives none),
+            ``failed``, or the interruption that came first.
+    """
+
+    event: Literal["units_scored"] = "units_scored"
+    scores: dict[Channel, tuple[Scored, ...]]
+    why_not: str | None = None
+    usage: Usage
 
 
 class EvidencePacked(_Event):
-    """The end of the run: what the recheck left, in which order, what was packed, and under which view."""
+    """The end of the run: what the recheck left, in which order, what was packed, and under which view.
+
+    ``fused_by`` names the fusion that made the ranking.
+    """
 
     event: Literal["evidence_packed"] = "evidence_packed"
     dropped: int
+    fused_by: str = ""
     ranking: tuple[Ranked, ...]
     packed: tuple[str, ...]
     skipped: tuple[Skipped, ...]
@@ -161,7 +189,7 @@ class EvidencePacked(_Event):
 
 
 TraceEvent = Annotated[
-    RequestInspected | SearchAttempted | PathAttempted | CoverageAssessed | EvidencePacked,
+    RequestInspected | SearchAttempted | PathAttempted | CoverageAssessed | UnitsScored | EvidencePacked,
     Field(discriminator="event"),
 ]
 
@@ -207,6 +235,11 @@ class DecisionTrace(BaseModel):
     def decisions(self) -> tuple[CoverageAssessed, ...]:
         """The decisions in order, one after each search."""
         return tuple(event for event in self.events if isinstance(event, CoverageAssessed))
+
+    @property
+    def scored(self) -> UnitsScored | None:
+        """The scores that were looked up for the fusion, where any were."""
+        return next((event for event in self.events if isinstance(event, UnitsScored)), None)
 
     @property
     def path(self) -> PathAttempted | None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
+from typing import Any
 
 from pydantic import BaseModel
 
+from bounded_retrieval.contracts.assessment import QueryWeights
 from bounded_retrieval.contracts.budget import Budget, Usage
 from bounded_retrieval.contracts.chain import ChainResult, Hop
 from bounded_retrieval.contracts.packet import EvidenceItem, EvidencePacket, PathStep
@@ -16,6 +19,7 @@ from bounded_retrieval.contracts.trace import (
     PathAttempted,
     RequestInspected,
     SearchAttempted,
+    UnitsScored,
 )
 
 # Retrieved text must not be able to move the cursor, set colours or write to the clipboard.
@@ -28,6 +32,7 @@ NOTES = MappingProxyType(
         "documents_cut": "some units that hops found did not fit the documents' limits",
         "dropped_at_recheck": "something was gone or changed by the time of the recheck and was dropped",
         "eligibility_failed": "who may see what could not be established, so nothing was shown",
+        "fused_by_rank": "not every score that the fusion adds up could be had, so ranks decided the order",
         "invalid_rows": "a search returned rows that were no candidates",
         "metadata_converted": "some metadata had no JSON form and was turned into text",
         "recheck_failed": "a check could not be made, so what it should have vouched for was dropped",
@@ -64,6 +69,16 @@ WHY_NOT = MappingProxyType(
     }
 )
 """Every reason why an action was not legal, and what it says."""
+
+NO_SCORES = MappingProxyType(
+    {
+        "cancelled": "the caller ended the run first",
+        "deadline": "the running time was used up first",
+        "failed": "a searcher failed to score them",
+        "no_scores": "a searcher gives no scores",
+    }
+)
+"""Every reason why units could not be scored for the fusion, and what it says."""
 
 COUNTED = MappingProxyType(
     {
@@ -105,7 +120,22 @@ def describe_cost(limits: Budget, usage: Usage) -> str:
         for field, word in COUNTED.items()
         if field != "iterations"
     ]
-    return ", ".join([f"{parts[0]} ({usage.dense_calls} dense)", *parts[1:]])
+    scored = [f"{usage.scored_units:,} scores looked up"] if usage.scored_units else []
+    return ", ".join([f"{parts[0]} ({usage.dense_calls} dense)", *parts[1:], *scored])
+
+
+def describe_contributions(item: EvidenceItem) -> str:
+    """What each channel added to an item's fused score; nothing where that is not known."""
+    return " + ".join(f"{channel} {added:.4f}" for channel, added in item.contributions.items())
+
+
+def describe_weight(term: str, weights: QueryWeights) -> str:
+    """How much a term counts, and how many units hold it where that is known; nothing for a term without a weight."""
+    if term not in weights.terms:
+        return ""
+    holding = weights.holding.get(term)
+    units = "" if holding is None else f" (in {holding:,} unit{'' if holding == 1 else 's'})"
+    return f"{weights.terms[term]:.3f}{units}"
 
 
 def describe_source(item: EvidenceItem) -> str:
@@ -117,17 +147,8 @@ def describe_source(item: EvidenceItem) -> str:
 
 def describe_event(event: BaseModel) -> str:
     """What happened in one step of a trace."""
-    if isinstance(event, RequestInspected):
-        return _describe_request(event)
-    if isinstance(event, SearchAttempted):
-        return _describe_search(event)
-    if isinstance(event, PathAttempted):
-        return _describe_path(event)
-    if isinstance(event, CoverageAssessed):
-        return _describe_decision(event)
-    if isinstance(event, EvidencePacked):
-        return _describe_packing(event)
-    return event.model_dump_json()
+    describe = _EVENTS.get(type(event))
+    return event.model_dump_json() if describe is None else describe(event)
 
 
 def describe_choice(event: CoverageAssessed) -> str:
@@ -176,10 +197,38 @@ def _describe_search(event: SearchAttempted) -> str:
 def _describe_decision(event: CoverageAssessed) -> str:
     inferred = "; ".join(event.assessment.reasons) if event.assessment else "the assessor failed"
     refused = [f"{action.action}: {action.why_not}" for action in event.legal_actions if not action.legal]
-    return f"{inferred}; {describe_choice(event)}; not legal: {', '.join(refused)}"
+    terms = () if event.weights is None else event.weights.terms
+    weights = ", ".join(f"{term} {describe_weight(term, event.weights)}" for term in terms if event.weights)
+    weighed = f"; weights: {weights}" if weights else ""
+    return f"{inferred}{weighed}; {describe_choice(event)}; not legal: {', '.join(refused)}"
+
+
+def _describe_scoring(event: UnitsScored) -> str:
+    if event.why_not is not None:
+        return f"no scores ({NO_SCORES.get(event.why_not, event.why_not)}), so ranks decide"
+    found = [
+        f"{channel}: {', '.join(f'{each.unit_id} {each.score:.3f}' for each in scores) or 'nothing'}"
+        for channel, scores in event.scores.items()
+    ]
+    return f"scores looked up, {'; '.join(found)}" if found else "both channels returned every unit; nothing looked up"
 
 
 def _describe_packing(event: EvidencePacked) -> str:
     skipped = ", ".join(f"{skip.unit_id} ({skip.chars:,} characters, {skip.limit})" for skip in event.skipped)
     dropped = f"; {event.dropped} dropped at the recheck" if event.dropped else ""
-    return f"packed {', '.join(event.packed) or 'nothing'}{'; not packed: ' + skipped if skipped else ''}{dropped}"
+    packed = f"packed {', '.join(event.packed) or 'nothing'}{'; not packed: ' + skipped if skipped else ''}{dropped}"
+    # One channel's list stands in its own order, whatever ranked it.
+    is_fused = event.fused_by and event.ranking and 0 < event.usage.dense_calls < event.usage.calls
+    return f"ranked by {event.fused_by}; {packed}" if is_fused else packed
+
+
+_EVENTS: Mapping[type[BaseModel], Callable[[Any], str]] = MappingProxyType(
+    {
+        RequestInspected: _describe_request,
+        SearchAttempted: _describe_search,
+        PathAttempted: _describe_path,
+        CoverageAssessed: _describe_decision,
+        UnitsScored: _describe_scoring,
+        EvidencePacked: _describe_packing,
+    }
+)

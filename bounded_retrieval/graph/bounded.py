@@ -5,12 +5,14 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 from langgraph.graph import END, START, StateGraph
 from pydantic import TypeAdapter, ValidationError
 
-from bounded_retrieval.contracts.budget import DEFAULT_FIRST_HOP_ROWS, Budget
+from bounded_retrieval.contracts.budget import Budget
+from bounded_retrieval.contracts.calibration import Calibration
 from bounded_retrieval.contracts.candidate import Channel
 from bounded_retrieval.contracts.eligibility import ELIGIBILITY_TIMEOUT_MS, Resolver
 from bounded_retrieval.contracts.ports import Assessor, DiagnosticSink, Searcher, UnitSource
@@ -18,6 +20,7 @@ from bounded_retrieval.contracts.relationships import RelationshipSource
 from bounded_retrieval.contracts.request import PolicyName, Threshold
 from bounded_retrieval.contracts.settings import BoundedContext
 from bounded_retrieval.errors import ConfigurationError, RequestError
+from bounded_retrieval.graph.choices import Choices, settle
 from bounded_retrieval.graph.context import Cancelled, Parts
 from bounded_retrieval.graph.routing import route_after_assess, route_after_inspect
 from bounded_retrieval.graph.state import BoundedInput, BoundedOutput, BoundedState, narrowed
@@ -29,9 +32,8 @@ from bounded_retrieval.nodes.lexical_search import lexical_search
 from bounded_retrieval.nodes.recheck_and_pack import recheck_and_pack
 from bounded_retrieval.nodes.running import Node, can_fetch
 from bounded_retrieval.nodes.time_limits import TimeLimit
-from bounded_retrieval.policies.coverage import TermCoverage
-from bounded_retrieval.policies.fusion import Fusion, ReciprocalRankFusion
-from bounded_retrieval.policies.settings import NEEDED_CHANNEL, BuilderDefaults
+from bounded_retrieval.policies.fusion import Fusion
+from bounded_retrieval.policies.settings import NEEDED_CHANNEL, BuilderDefaults, DepthRule
 from bounded_retrieval.policies.tokenize import TOKENIZER_NAME, tokenize
 from bounded_retrieval.retrievers.langchain import as_searcher
 
@@ -53,7 +55,8 @@ def create_bounded_retrieval(  # noqa: PLR0913 - one keyword for each part a cal
     policy: PolicyName = "adaptive",
     threshold: float | None = None,
     budget: Budget | None = None,
-    first_hop_rows: int = DEFAULT_FIRST_HOP_ROWS,
+    first_hop_rows: int | None = None,
+    calibration: Calibration | str | Path | None = None,
     id_key: str | None = None,
     eligibility: Resolver | None = None,
     eligibility_timeout_ms: int = ELIGIBILITY_TIMEOUT_MS,
@@ -70,13 +73,17 @@ def create_bounded_retrieval(  # noqa: PLR0913 - one keyword for each part a cal
         lexical: the lexical channel: a searcher, or a LangChain ``BaseRetriever`` or ``VectorStore``.
         dense: the dense channel, likewise. Either may be missing; a dense channel alone runs ``fixed_dense``.
         units: where the recheck reads current text; none lets each searcher vouch for what it returned first.
-        assessor: infers from the returned units whether to stop; by default `TermCoverage`.
-        fusion: ranks the candidates of both channels; by default `ReciprocalRankFusion`.
+        assessor: infers from the returned units whether to stop; by default `Scorecard`, or `TermCoverage` over a
+            lexical searcher that cannot weigh a query's terms.
+        fusion: ranks the candidates of both channels; by default `ScoreFusion`, or `ReciprocalRankFusion` over
+            searchers that cannot score what the other one found.
         preset: ``"reference"`` is term coverage at .8, reciprocal rank fusion, 3 + 3 rows, and never changes.
         policy: who decides after the first search, unless the request or the context says otherwise.
         threshold: 0 to 1; none takes the assessor's own default.
         budget: limits of a run, and the ceiling for requests and contexts.
-        first_hop_rows: rows the lexical call asks for; the dense call asks for the rest of ``max_rows``.
+        first_hop_rows: rows the lexical call asks for, the dense call the rest of ``max_rows``; by default two thirds
+            of them (4 of 6) beside `Scorecard` and `ScoreFusion`, else half of them, at least 3.
+        calibration: what ``bounded-retrieval calibrate`` wrote, or its path: fixes assessor, fusion, threshold, depths.
         id_key: metadata field that adapted LangChain objects' documents are identified by.
         eligibility: called with the runtime, gives the caller's `EligibilityView`; may be async. None: all is public.
         eligibility_timeout_ms: 1 to 60,000; a resolver, or a view's ``allowed``, that takes longer has denied.
@@ -90,17 +97,24 @@ def create_bounded_retrieval(  # noqa: PLR0913 - one keyword for each part a cal
     Raises:
         ConfigurationError: the parts cannot work together.
         RequestError: a setting is out of bounds.
+        SourceError: the calibration cannot be read.
     """
-    assessor, fusion = _choose(preset, assessor, fusion, threshold, first_hop_rows)
-    asked = _check(policy=policy, threshold=threshold, budget=budget, first_hop_rows=first_hop_rows)
+    chosen: dict[str, Any] = {"assessor": assessor, "fusion": fusion, "threshold": threshold}
+    chosen |= {"first_hop_rows": first_hop_rows, "budget": budget}
     searchers = _adapt({"lexical": lexical, "dense": dense}, id_key)
+    settled = settle(Choices(**chosen), preset, calibration, searchers)
+    assessor, fusion = settled.assessor, settled.fusion
+    rows = None if callable(settled.first_hop_rows) else settled.first_hop_rows
+    asked = _check(policy=policy, threshold=settled.threshold, budget=settled.budget, first_hop_rows=rows)
     given: dict[str, Any] = {"cancelled": cancelled, "diagnostics": diagnostics, "clock": clock}
     _check_parts(units, assessor, fusion, **given)
     _check_relationships(relationships, [units, *searchers.values()])
     given |= {"units": units, "assessor": assessor, "fusion": fusion, "relationships": relationships}
     guard = _guard(eligibility, eligibility_timeout_ms, units, searchers)
-    defaults = _defaults(searchers, assessor, asked)
-    parts = Parts(**given, **guard, **_channels(searchers), defaults=defaults)
+    defaults = _defaults(searchers, assessor, asked, settled.first_hop_rows)
+    # The reference compares words as they stand, whatever forms the lexical index folds.
+    channels = _channels(searchers) | ({"stem": None} if preset == "reference" else {})
+    parts = Parts(**given, **guard, **channels, defaults=defaults)
     return _wire(parts, _schema_beside(context_schema, eligibility), output_keys)
 
 
@@ -112,20 +126,21 @@ def parts_of(graph: Any) -> Parts | None:
 
 def unguarded_parts() -> Parts:
     """Parts without searchers or a resolver: whatever is rechecked by them is public and has nobody to vouch for it."""
-    assessor = TermCoverage()
+    settled = settle(Choices(), None, None, {})
     return Parts(
         lexical=None,
         dense=None,
         units=None,
-        assessor=assessor,
-        fusion=ReciprocalRankFusion(),
+        assessor=settled.assessor,
+        fusion=settled.fusion,
         tokenizer=tokenize,
         tokenizer_name=TOKENIZER_NAME,
+        stem=None,
         defaults=BuilderDefaults(
             policy="adaptive",
-            threshold=assessor.default_threshold,
+            threshold=settled.assessor.default_threshold,
             budget=Budget(),
-            first_hop_rows=DEFAULT_FIRST_HOP_ROWS,
+            first_hop_rows=settled.first_hop_rows,
             channels=(),
         ),
         cancelled=None,
@@ -171,25 +186,6 @@ def _labelled(route: Router, **labels: str) -> tuple[Router, dict[Hashable, str]
 
     label.__name__ = getattr(route, "__name__", "route")
     return label, {text: node for node, text in labels.items()}
-
-
-def _choose(
-    preset: str | None, assessor: Assessor | None, fusion: Fusion | None, threshold: float | None, first_hop_rows: int
-) -> tuple[Assessor, Fusion]:
-    if preset is None:
-        return (
-            TermCoverage() if assessor is None else assessor,
-            ReciprocalRankFusion() if fusion is None else fusion,
-        )
-    if preset != "reference":
-        raise ConfigurationError(f"preset: unknown preset {preset!r}; there is 'reference'")
-    given = {"assessor": assessor, "fusion": fusion, "threshold": threshold}
-    named = [name for name, value in given.items() if value is not None]
-    if first_hop_rows != DEFAULT_FIRST_HOP_ROWS:
-        named.append("first_hop_rows")
-    if named:
-        raise ConfigurationError(f"preset: 'reference' fixes {', '.join(named)}; leave out one or the other")
-    return TermCoverage(default_threshold=0.8), ReciprocalRankFusion(k=60)
 
 
 def _adapt(given: dict[Channel, Any], id_key: str | None) -> dict[Channel, Searcher | None]:
@@ -278,7 +274,13 @@ def _channels(searchers: Mapping[Channel, Searcher | None]) -> dict[str, Any]:
     tokenizer = getattr(lexical, "tokenizer", None)
     name = getattr(lexical, "tokenizer_name", getattr(tokenizer, "__name__", type(tokenizer).__name__))
     chosen = (tokenize, TOKENIZER_NAME) if tokenizer is None else (tokenizer, name)
-    return {"lexical": lexical, "dense": searchers["dense"], "tokenizer": chosen[0], "tokenizer_name": chosen[1]}
+    return {
+        "lexical": lexical,
+        "dense": searchers["dense"],
+        "tokenizer": chosen[0],
+        "tokenizer_name": chosen[1],
+        "stem": getattr(lexical, "stem", None),
+    }
 
 
 def _check(**settings: Any) -> BoundedContext:
@@ -288,7 +290,9 @@ def _check(**settings: Any) -> BoundedContext:
         raise RequestError.from_validation(error, "create_bounded_retrieval") from None
 
 
-def _defaults(searchers: dict[Channel, Searcher | None], assessor: Assessor, asked: BoundedContext) -> BuilderDefaults:
+def _defaults(
+    searchers: dict[Channel, Searcher | None], assessor: Assessor, asked: BoundedContext, rows: int | DepthRule
+) -> BuilderDefaults:
     channels = tuple(channel for channel, searcher in searchers.items() if searcher is not None)
     policy = asked.policy or "adaptive"
     if policy == "adaptive" and channels == ("dense",):
@@ -299,7 +303,7 @@ def _defaults(searchers: dict[Channel, Searcher | None], assessor: Assessor, ask
         policy=policy,
         threshold=_threshold(asked, assessor),
         budget=asked.budget or Budget(),
-        first_hop_rows=asked.first_hop_rows or DEFAULT_FIRST_HOP_ROWS,
+        first_hop_rows=rows,
         channels=channels,
     )
 

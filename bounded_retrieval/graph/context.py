@@ -10,7 +10,7 @@ from typing import Any
 from langgraph.runtime import Runtime
 
 from bounded_retrieval.contracts.eligibility import Resolver
-from bounded_retrieval.contracts.ports import Assessor, DiagnosticSink, Searcher, Tokenizer, UnitSource
+from bounded_retrieval.contracts.ports import Assessor, DiagnosticSink, Searcher, Stem, Tokenizer, UnitSource
 from bounded_retrieval.contracts.relationships import RelationshipSource
 from bounded_retrieval.nodes.time_limits import TimeLimit
 from bounded_retrieval.policies.fusion import Fusion
@@ -26,6 +26,7 @@ class Parts:
     """Collaborators of one graph. They hold no per-request state.
 
     Attributes:
+        stem: how the lexical index folds a term's forms; none where it has every form for itself.
         units: where the recheck reads every unit; none lets each searcher vouch for what it returned.
         clock: seconds from any fixed point, as `time.monotonic`.
         eligibility: gives each caller's view; none means that everything is public.
@@ -40,6 +41,7 @@ class Parts:
     fusion: Fusion
     tokenizer: Tokenizer
     tokenizer_name: str
+    stem: Stem | None
     defaults: BuilderDefaults
     cancelled: Cancelled | None
     diagnostics: DiagnosticSink | None

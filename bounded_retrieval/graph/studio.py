@@ -15,22 +15,27 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, ClassVar
 
 from filelock import FileLock
 from langchain_core.documents import Document
 from pydantic import ConfigDict, Field, model_validator
+from pydantic.json_schema import SkipJsonSchema
 
-from bounded_retrieval.contracts.budget import DEFAULT_FIRST_HOP_ROWS, Budget
+from bounded_retrieval.contracts.assessment import QueryWeights
+from bounded_retrieval.contracts.budget import Budget
 from bounded_retrieval.contracts.candidate import Candidate, Channel
 from bounded_retrieval.contracts.filters import Filter
 from bounded_retrieval.contracts.normalise import fingerprint
+from bounded_retrieval.contracts.ports import Stem
 from bounded_retrieval.contracts.request import FirstHopRows, PolicyName, Threshold
 from bounded_retrieval.contracts.settings import BoundedContext
 from bounded_retrieval.errors import StoreError
 from bounded_retrieval.graph.bounded import BoundedGraph, create_bounded_retrieval
 from bounded_retrieval.ingest import read_documents
-from bounded_retrieval.policies.coverage import TermCoverage
+from bounded_retrieval.policies.registry import default_first_hop_rows
+from bounded_retrieval.policies.tokenize import stems_of
+from bounded_retrieval.policies.weighted import Scorecard
 from bounded_retrieval.retrievers.relationships import RelationshipStore
 from bounded_retrieval.retrievers.store import Index, build_index, open_index
 
@@ -66,9 +71,14 @@ class StudioContext(BoundedContext):
 
     # The fields of `BoundedContext` without null, so that a form shows plain fields with what applies.
     policy: PolicyName = Field(default="adaptive", description=_described("policy"))
-    threshold: Threshold = Field(default=TermCoverage().default_threshold, description=_described("threshold"))
+    threshold: Threshold = Field(default=Scorecard().default_threshold, description=_described("threshold"))
     budget: StudioBudget = Field(default=StudioBudget(), description=_described("budget"))
-    first_hop_rows: FirstHopRows = Field(default=DEFAULT_FIRST_HOP_ROWS, description=_described("first_hop_rows"))
+    # What the form shows is the share of the default rows. It is left open, so that of fewer rows it is a share again.
+    first_hop_rows: FirstHopRows | SkipJsonSchema[None] = Field(
+        default=None,
+        description=_described("first_hop_rows"),
+        json_schema_extra={"default": default_first_hop_rows(Budget().max_rows)},
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -82,16 +92,29 @@ class LazyChannel:
 
     index: Callable[[], Index]
     channel: Channel
+    stem: ClassVar[Stem] = staticmethod(stems_of)
 
     def search(self, query: str, k: int, filter: Filter | None = None) -> list[Candidate]:
         """Search the channel."""
-        index = self.index()
-        searcher = index.lexical if self.channel == "lexical" else index.dense
-        return searcher.search(query, k, filter)
+        found: list[Candidate] = self._searcher().search(query, k, filter)
+        return found
+
+    def score(self, query: str, unit_ids: Sequence[str], filter: Filter | None = None) -> dict[str, float]:
+        """The channel's scores of these units."""
+        found: dict[str, float] = self._searcher().score(query, unit_ids, filter)
+        return found
+
+    def weigh(self, query: str, words: Sequence[str], filter: Filter | None = None) -> QueryWeights:
+        """How rare the words of the query are; asked of the lexical channel only."""
+        return self.index().lexical.weigh(query, words, filter)
 
     def fetch(self, unit_ids: Sequence[str]) -> dict[str, Document]:
         """The units that exist now, by id."""
         return self.index().units.fetch(unit_ids)
+
+    def _searcher(self) -> Any:
+        index = self.index()
+        return index.lexical if self.channel == "lexical" else index.dense
 
 
 def once(open_it: Callable[[], Index]) -> Callable[[], Index]:

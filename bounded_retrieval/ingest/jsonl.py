@@ -2,7 +2,8 @@
 
 A line is an object with ``_id`` or ``id`` (text or a whole number), ``text``, and optionally ``title`` and
 ``metadata``; its other keys are kept as metadata, where ``metadata`` itself has the last word. Such units are judged
-by their id, so each is kept whole and its id unchanged, however long it is. Blank lines are skipped.
+by their id, so each is kept whole and its id unchanged, however long it is. Where a unit's text is blank its title
+stands in for it. Blank lines are skipped.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ MAX_LINE_BYTES = 32 * 1024 * 1024
 Unit = dict[str, Any]
 
 
-def read_jsonl(path: Path, source: str) -> Iterator[tuple[int, Document]]:
+def read_jsonl(path: Path, source: str, *, skip_blank: bool = False) -> Iterator[tuple[int, Document]]:
     """Stream the units of a file with their line numbers, from 1.
 
     ``source`` becomes metadata of the units that name no ``source`` of their own. Non-finite numbers (``NaN``,
-    ``Infinity``), which strict JSON does not know, become text.
+    ``Infinity``), which strict JSON does not know, become text. ``skip_blank`` leaves out units without text and title.
 
     Raises:
         SourceError: names the file and the line, or says that the file holds no unit.
@@ -39,7 +40,9 @@ def read_jsonl(path: Path, source: str) -> Iterator[tuple[int, Document]]:
         text = decode_utf8(line, where)
         if text.strip():
             empty = False
-            yield number, _to_document(parse_object(text, where), where, source)
+            unit = parse_object(text, where)
+            if not (skip_blank and _is_blank(unit)):
+                yield number, _to_document(unit, where, source)
     if empty:
         raise SourceError(f"{path}: empty (no unit in it)")
 
@@ -60,13 +63,22 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
 def _to_document(unit: Unit, where: str, source: str) -> Document:
     id_key = "_id" if unit.get("_id") is not None else "id"
     unit_id = _read_id(unit.get(id_key), where)
-    text = _read_text(unit.get("text"), where)
     title = _read_title(unit.get("title"), where)
+    text = _read_text(title if title and _is_text_blank(unit) else unit.get("text"), where)
     metadata = _read_metadata(unit, {id_key, "_id", "text", "title", "metadata"}, where)
     if title:
         metadata["title"] = title
     metadata.setdefault("source", clean_text(source))
     return Document(id=unit_id, page_content=text, metadata=metadata)
+
+
+def _is_text_blank(unit: Unit) -> bool:
+    text = unit.get("text")
+    return isinstance(text, str) and not text.strip()
+
+
+def _is_blank(unit: Unit) -> bool:
+    return _is_text_blank(unit) and not str(unit.get("title") or "").strip()
 
 
 def _read_id(value: Any, where: str) -> str:

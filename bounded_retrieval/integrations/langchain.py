@@ -82,8 +82,6 @@ class BoundedRetriever(BaseRetriever):
                 together.
         """
         options["budget"] = _budget_for(k, _as_budget(options.get("budget")))
-        if options["budget"].max_rows > Budget().max_rows:
-            options.setdefault("first_hop_rows", options["budget"].max_rows // 2)
         return cls(graph=create_bounded_retrieval(lexical, dense, **options), k=k)
 
     @classmethod

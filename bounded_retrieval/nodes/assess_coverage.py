@@ -8,7 +8,7 @@ from typing import Any, cast
 from langgraph.runtime import Runtime
 from pydantic import TypeAdapter
 
-from bounded_retrieval.contracts.assessment import AssessmentInput, CoverageAssessment, QueryTerms
+from bounded_retrieval.contracts.assessment import AssessmentInput, CoverageAssessment, QueryTerms, QueryWeights
 from bounded_retrieval.contracts.budget import Usage, remaining
 from bounded_retrieval.contracts.candidate import Candidate, Unit
 from bounded_retrieval.contracts.settings import RunSettings
@@ -16,8 +16,8 @@ from bounded_retrieval.contracts.trace import CoverageAssessed, SearchAttempted,
 from bounded_retrieval.graph.context import Parts
 from bounded_retrieval.graph.state import BoundedState, has_room_to_continue
 from bounded_retrieval.nodes.clock import Stopwatch
-from bounded_retrieval.nodes.eligibility import forget, open_access
-from bounded_retrieval.nodes.running import Body, Call, method_call, settings_of
+from bounded_retrieval.nodes.eligibility import Access, forget, open_access
+from bounded_retrieval.nodes.running import Body, Call, has_method, method_call, settings_of
 from bounded_retrieval.policies.coverage import observe
 from bounded_retrieval.policies.stopping import decide
 
@@ -35,7 +35,11 @@ def assess_coverage(state: BoundedState, runtime: Runtime[Any], parts: Parts) ->
     searches = [event for event in EVENTS.validate_python(state["events"]) if isinstance(event, SearchAttempted)]
     if searches[-1].outcome != "not_started":
         usage = usage.model_copy(update={"iterations": usage.iterations + 1})
-    given = _given(state, settings, parts)
+    weights = yield from _weigh(state, settings, access, parts)
+    asked = next((search.requested for search in searches if search.channel == "lexical"), 0)
+    # A row whose unit could not be read is not among the candidates.
+    seen = {"weights": weights, "rows_asked": min(asked, settings.limits.max_reads)}
+    given = _given(state, settings, parts).model_copy(update=seen)
     assessment = yield from _assess(given, settings, parts)
     steps_suffice = has_room_to_continue(state)
     decision = decide(settings, searches, assessment, usage, steps_suffice=steps_suffice)
@@ -48,6 +52,7 @@ def assess_coverage(state: BoundedState, runtime: Runtime[Any], parts: Parts) ->
         legal_actions=decision.legal_actions,
         action=decision.action,
         stop_reason=decision.stop_reason,
+        weights=weights,
     ).model_dump(mode="json")
     runtime.stream_writer(event)
     failed = [] if assessment is not None else ["assessor_failed"]
@@ -67,7 +72,8 @@ def _given(state: BoundedState, settings: RunSettings, parts: Parts) -> Assessme
         query=settings.query,
         query_terms=query_terms,
         observations=tuple(
-            observe(query_terms, unit, settings.limits.max_chars, parts.tokenizer) for unit in units.values()
+            observe(query_terms, unit, settings.limits.max_chars, parts.tokenizer, parts.stem)
+            for unit in units.values()
         ),
         candidates=tuple(
             Candidate.model_validate(candidate) for candidate in state["candidates"] if candidate["unit_id"] in units
@@ -75,6 +81,32 @@ def _given(state: BoundedState, settings: RunSettings, parts: Parts) -> Assessme
         units=units,
         threshold=settings.threshold,
     )
+
+
+def _weigh(
+    state: BoundedState, settings: RunSettings, access: Access, parts: Parts
+) -> Generator[Call, Any, QueryWeights | None]:
+    """How rare the query's terms are, for an assessor that asks; once, after a lexical search that answered."""
+    if not getattr(parts.assessor, "needs_weights", False) or access.denied:
+        return None
+    earlier = [event for event in state["events"] if event["event"] == "coverage_assessed"]
+    if earlier:
+        known = earlier[0]["weights"]
+        return None if known is None else QueryWeights.model_validate(known)
+    has_answered = any(e.get("channel") == "lexical" and e.get("outcome") == "answered" for e in state["events"])
+    # Where the view's filter does not decide alone, the counts would be those of units that may not be seen.
+    is_open = access.view is None or access.accepts is not None
+    if not has_answered or not is_open or not has_method(parts.lexical, "weigh"):
+        return None
+    options = {"detached": parts.is_guarded, "is_optional": True}
+    narrowed = (access.filter,) if access.filter else ()
+    try:
+        answer = yield method_call(parts.lexical, "weigh", settings.query, list(settings.terms), *narrowed, **options)
+        return QueryWeights.model_validate(answer)
+    except Exception as error:  # noqa: BLE001 - without weights all terms count alike
+        record = {"event": "weigh_failed", "channel": "lexical", "query_id": settings.query_id, "error": error}
+        parts.report(record)
+        return None
 
 
 def _assess(

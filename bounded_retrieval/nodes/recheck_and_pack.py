@@ -23,13 +23,17 @@ from bounded_retrieval.contracts.trace import (
     PathAttempted,
     SearchAttempted,
     TraceEvent,
+    UnitsScored,
 )
 from bounded_retrieval.graph.context import Parts
 from bounded_retrieval.graph.state import BoundedState
 from bounded_retrieval.nodes.assess_coverage import EVENTS
+from bounded_retrieval.nodes.clock import Stopwatch
 from bounded_retrieval.nodes.eligibility import Access, eligible_ids, forget, open_access
 from bounded_retrieval.nodes.running import Body, Call, can_fetch, method_call, settings_of
+from bounded_retrieval.nodes.scoring import score_observed
 from bounded_retrieval.policies.assembly import Found, Recheck, assemble, notes_of, redact
+from bounded_retrieval.policies.fusion import scores_in
 from bounded_retrieval.policies.paths import assemble_path
 from bounded_retrieval.policies.stopping import INTERRUPTED
 
@@ -41,6 +45,7 @@ def recheck_and_pack(state: BoundedState, runtime: Runtime[Any], parts: Parts) -
     should have vouched for. Without any source the text in state is used, and the packet says so. What was seen under
     another view is discarded first.
     """
+    watch = Stopwatch(state, parts)
     settings = settings_of(state, parts)
     access = yield from open_access(state, runtime, parts, settings.query_id)
     if access.note:
@@ -48,9 +53,15 @@ def recheck_and_pack(state: BoundedState, runtime: Runtime[Any], parts: Parts) -
     units = units_in(state["units"], access)
     recheck = yield from recheck_units(units, state["sources"], access, settings.query_id, parts)
     events = EVENTS.validate_python(state["events"])
-    packet, packed = _assemble(state, units, events, recheck, parts)
-    runtime.stream_writer(packed.model_dump(mode="json"))
-    trace = DecisionTrace(events=(*redact(events, recheck.dropped), packed))
+    found = _found(state, units, events)
+    rankings = found.rankings(recheck.dropped)
+    usage = Usage.model_validate(state["usage"])
+    scored = yield from score_observed(rankings, usage, settings, access, runtime, parts, watch)
+    packet, packed = _assemble(state, found, (*events, *([scored] if scored else [])), recheck, parts)
+    added = (scored, packed) if scored else (packed,)
+    for event in added:
+        runtime.stream_writer(event.model_dump(mode="json"))
+    trace = DecisionTrace(events=(*redact(events, recheck.dropped), *added))
     return {
         "packet": packet.model_dump(mode="json"),
         "documents": packet.to_documents(),
@@ -69,25 +80,32 @@ def units_in(held: Mapping[str, Any], access: Access) -> dict[str, Unit]:
     return {unit_id: Unit.model_validate(unit).without(access.private) for unit_id, unit in held.items()}
 
 
-def _assemble(
-    state: BoundedState, units: Mapping[str, Unit], events: Sequence[TraceEvent], recheck: Recheck, parts: Parts
-) -> tuple[EvidencePacket, EvidencePacked]:
-    settings = settings_of(state, parts)
-    usage = Usage.model_validate(state["usage"])
-    searches = [event for event in events if isinstance(event, SearchAttempted)]
-    notes = (*notes_of(searches, units), *state["notes"])
-    attempt = next((event for event in events if isinstance(event, PathAttempted)), None)
-    if attempt is not None:
-        return assemble_path(settings, attempt, units, usage, recheck=recheck, notes=notes)
-    found = Found(
+def _found(state: BoundedState, units: Mapping[str, Unit], events: Sequence[TraceEvent]) -> Found:
+    return Found(
         units=units,
         candidates=[Candidate.model_validate(candidate) for candidate in state["candidates"]],
         observations=_latest_observations(events),
     )
+
+
+def _assemble(
+    state: BoundedState, found: Found, events: Sequence[TraceEvent], recheck: Recheck, parts: Parts
+) -> tuple[EvidencePacket, EvidencePacked]:
+    settings = settings_of(state, parts)
+    scored = next((event for event in events if isinstance(event, UnitsScored)), None)
+    usage = Usage.model_validate(state["usage"]) if scored is None else scored.usage
+    searches = [event for event in events if isinstance(event, SearchAttempted)]
+    notes = (*notes_of(searches, found.units, scored), *state["notes"])
+    attempt = next((event for event in events if isinstance(event, PathAttempted)), None)
+    if attempt is not None:
+        return assemble_path(settings, attempt, found.units, usage, recheck=recheck, notes=notes)
     # The edge packs without a stop reason only when the budget left no room for the search decided on.
     decided = state["decision"].get("stop_reason") or StopReason.RESOURCE_BUDGET_EXHAUSTED
     stop_reason = INTERRUPTED["view_changed"] if _was_forgotten(searches) else StopReason(decided)
-    return assemble(settings, found, usage, stop_reason, recheck=recheck, fusion=parts.fusion, notes=notes)
+    scores = scores_in(found.rankings(recheck.dropped), scored)
+    return assemble(
+        settings, found, usage, stop_reason, recheck=recheck, fusion=parts.fusion, notes=notes, scores=scores
+    )
 
 
 def _was_forgotten(searches: Sequence[SearchAttempted]) -> bool:

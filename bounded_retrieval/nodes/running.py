@@ -39,6 +39,7 @@ class Call:
         is_pure: it does no I/O, so that it may run on the event loop.
         limit: how long it may take; a pure call needs none.
         detached: it runs without the callbacks and tracers of the run, so that what it finds is emitted to nobody.
+        is_optional: the run can do without it, so one that can only be awaited is a failed call under ``invoke``.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Call:
     is_pure: bool = False
     limit: TimeLimit | None = None
     detached: bool = False
+    is_optional: bool = False
 
 
 Body = Generator[Call, Any, Update]
@@ -73,7 +75,7 @@ class Node(Runnable[Any, Update]):
 def method_call(target: object, method: str, *args: Any, **options: Any) -> Call:
     """Describe calling ``target.method(*args)``, or ``target.amethod(*args)`` where it exists.
 
-    ``options`` are the last three attributes of `Call`.
+    ``options`` are the last four attributes of `Call`.
     """
     run = getattr(target, method, None)
     arun = getattr(target, f"a{method}", None)
@@ -96,7 +98,7 @@ def function_call(function: Callable[..., Any], name: str, *args: Any, **options
 
 def part_call(part: object, method: str, *args: Any, **options: Any) -> Call:
     """Describe calling an object by one of its methods where it has it, and as a function otherwise."""
-    if hasattr(part, method) or hasattr(part, f"a{method}"):
+    if has_method(part, method):
         return method_call(part, method, *args, **options)
     return function_call(part, method, *args, **options)  # type: ignore[arg-type]
 
@@ -108,7 +110,12 @@ def settings_of(state: BoundedState, parts: Parts) -> RunSettings:
 
 def can_fetch(source: object) -> bool:
     """Whether an object gives the current text of units, in either manner."""
-    return hasattr(source, "fetch") or hasattr(source, "afetch")
+    return has_method(source, "fetch")
+
+
+def has_method(part: object, name: str) -> bool:
+    """Whether a part has a method, in either manner: under its name, or under that name with an ``a`` before it."""
+    return getattr(part, name, None) is not None or getattr(part, f"a{name}", None) is not None
 
 
 def drive(body: Body) -> Update:
@@ -124,8 +131,12 @@ def drive(body: Body) -> Update:
             try:
                 with _surroundings(call):
                     answer = _run(call)
-            except (GraphBubbleUp, AsyncOnlyError):
+            except GraphBubbleUp:
                 raise
+            except AsyncOnlyError as caught:
+                if not call.is_optional:
+                    raise
+                error = caught
             except Exception as caught:  # noqa: BLE001 - the node decides what a failed call means
                 error = caught
             # Not inside the handler: what the node raises later would carry this error, and its text, as its context.

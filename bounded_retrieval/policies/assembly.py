@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
+from types import MappingProxyType
 
 from bounded_retrieval.contracts.assessment import Observation, QueryTerms
 from bounded_retrieval.contracts.budget import Usage
@@ -20,9 +21,10 @@ from bounded_retrieval.contracts.trace import (
     Ranked,
     SearchAttempted,
     TraceEvent,
+    UnitsScored,
 )
 from bounded_retrieval.policies.coverage import missing_from
-from bounded_retrieval.policies.fusion import Fusion, by_channel
+from bounded_retrieval.policies.fusion import Fusion, Scores, by_channel, fuse_found
 from bounded_retrieval.policies.packing import Packing, pack
 
 
@@ -43,6 +45,10 @@ class Found:
     candidates: Sequence[Candidate]
     observations: Sequence[Observation]
 
+    def rankings(self, dropped: Collection[str]) -> dict[Channel, list[Candidate]]:
+        """Each channel's ranking of the units that the recheck left."""
+        return by_channel([c for c in self.candidates if c.unit_id in self.units and c.unit_id not in dropped])
+
 
 def assemble(  # noqa: PLR0913 - the five inputs of the last step stand side by side on purpose
     settings: RunSettings,
@@ -53,10 +59,11 @@ def assemble(  # noqa: PLR0913 - the five inputs of the last step stand side by 
     recheck: Recheck,
     fusion: Fusion,
     notes: Sequence[str],
+    scores: Scores | None = None,
 ) -> tuple[EvidencePacket, EvidencePacked]:
     """Fuse the candidates that survived the recheck, pack whole units, and state what was done."""
-    survivors = [c for c in found.candidates if c.unit_id in found.units and c.unit_id not in recheck.dropped]
-    ranking = fusion.fuse(by_channel(survivors))
+    fused = fuse_found(fusion, found.rankings(recheck.dropped), scores)
+    ranking = fused.ranking
     lengths = {unit.unit_id: len(found.units[unit.unit_id].text) for unit in ranking}
     packing = pack(list(lengths), lengths, settings.limits.max_units, settings.limits.max_chars)
     packed = frozenset(packing.unit_ids)
@@ -66,8 +73,11 @@ def assemble(  # noqa: PLR0913 - the five inputs of the last step stand side by 
         usage,
         stop_reason,
         items=tuple(
-            item_of(found.units[unit.unit_id], unit.channels, unit.score) for unit in ranking if unit.unit_id in packed
+            item_of(found.units[unit.unit_id], unit.channels, unit.score, unit.contributions)
+            for unit in ranking
+            if unit.unit_id in packed
         ),
+        fused_by=fused.by,
         packing=packing,
         ranking=tuple(Ranked(unit_id=unit.unit_id, fused_score=unit.score) for unit in ranking),
         missing=missing_from(query_terms, tuple(o for o in found.observations if o.unit_id in packed)),
@@ -88,6 +98,7 @@ def state_end(  # noqa: PLR0913 - everything that a packet and its event state s
     recheck: Recheck,
     notes: Sequence[str],
     path: tuple[PathStep, ...] = (),
+    fused_by: str = "",
 ) -> tuple[EvidencePacket, EvidencePacked]:
     """State the end of a run twice: as the packet and as the last event of the trace."""
     all_notes = (*notes, *recheck.notes)
@@ -107,6 +118,7 @@ def state_end(  # noqa: PLR0913 - everything that a packet and its event state s
     )
     event = EvidencePacked(
         dropped=len(recheck.dropped),
+        fused_by=fused_by,
         ranking=ranking,
         packed=packing.unit_ids,
         skipped=packing.skipped,
@@ -120,8 +132,13 @@ def state_end(  # noqa: PLR0913 - everything that a packet and its event state s
     return packet, event
 
 
-def item_of(unit: Unit, channels: Mapping[Channel, ChannelResult], fused_score: float) -> EvidenceItem:
-    """A unit as the packet holds it, with where each channel placed it."""
+def item_of(
+    unit: Unit,
+    channels: Mapping[Channel, ChannelResult],
+    fused_score: float,
+    contributions: Mapping[Channel, float] = MappingProxyType({}),
+) -> EvidenceItem:
+    """A unit as the packet holds it, with where each channel placed it and what each added to its score."""
     return EvidenceItem(
         unit_id=unit.unit_id,
         fingerprint=unit.fingerprint,
@@ -130,6 +147,7 @@ def item_of(unit: Unit, channels: Mapping[Channel, ChannelResult], fused_score: 
         metadata=unit.metadata,
         channels=dict(channels),
         fused_score=fused_score,
+        contributions=dict(contributions),
     )
 
 
@@ -143,14 +161,17 @@ def steps_before(steps: Sequence[PathStep], dropped: Collection[str]) -> tuple[P
     return tuple(takewhile(lambda step: step.source_unit not in dropped, steps))
 
 
-def notes_of(searches: Sequence[SearchAttempted], units: Mapping[str, Unit]) -> tuple[str, ...]:
-    """Notes that follow from the searches, in a fixed order."""
+def notes_of(
+    searches: Sequence[SearchAttempted], units: Mapping[str, Unit], scored: UnitsScored | None = None
+) -> tuple[str, ...]:
+    """Notes that follow from the searches and from the scoring, in a fixed order."""
     stated = {
         "channel_failed": any(search.outcome == "failed" for search in searches),
         "rows_cut": any(search.cut for search in searches),
         "invalid_rows": any(search.invalid for search in searches),
         "units_unread": any(search.unread for search in searches),
         "metadata_converted": any(unit.metadata_converted for unit in units.values()),
+        "fused_by_rank": scored is not None and scored.why_not is not None,
     }
     return tuple(note for note, holds in stated.items() if holds)
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from bounded_retrieval.contracts.assessment import AssessmentInput, CoverageAssessment, Observation, QueryTerms
 from bounded_retrieval.contracts.candidate import Unit, searchable_text
-from bounded_retrieval.contracts.ports import Tokenizer
+from bounded_retrieval.contracts.ports import Stem, Tokenizer
 from bounded_retrieval.policies.tokenize import STOP_WORDS, find_identifiers, tokenize
 
 
@@ -22,18 +22,25 @@ def retain_terms(query: str, tokenizer: Tokenizer = tokenize) -> QueryTerms:
     return QueryTerms(terms=kept or terms, identifiers=find_identifiers(query))
 
 
-def observe(query_terms: QueryTerms, unit: Unit, max_chars: int, tokenizer: Tokenizer = tokenize) -> Observation:
+def observe(
+    query_terms: QueryTerms, unit: Unit, max_chars: int, tokenizer: Tokenizer = tokenize, stem: Stem | None = None
+) -> Observation:
     """State the facts about one unit: terms and identifiers held by its title or text, characters, whether it fits.
 
-    A unit too long to fit ``max_chars`` alone cannot become evidence; its terms are not looked at.
+    With ``stem`` a term is held where another form of it is: as the lexical index has it, so that no term is missing
+    here that was found there. Identifiers are compared exactly. A unit too long to fit ``max_chars`` alone cannot
+    become evidence; its terms are not looked at.
     """
     fits = len(unit.text) <= max_chars
     text = searchable_text(unit.title, unit.text) if fits else ""
-    held = set(tokenizer(text))
+    forms = stem or list
+    held = set(forms(tokenizer(text)))
     held_identifiers = set(find_identifiers(text)) if query_terms.identifiers else set()
     return Observation(
         unit_id=unit.unit_id,
-        matched_terms=tuple(term for term in query_terms.terms if term in held),
+        matched_terms=tuple(
+            term for term, form in zip(query_terms.terms, forms(list(query_terms.terms)), strict=True) if form in held
+        ),
         matched_identifiers=tuple(name for name in query_terms.identifiers if name in held_identifiers),
         chars=len(unit.text),
         fits=fits,
@@ -72,7 +79,7 @@ class TermCoverage:
         terms = len(given.query_terms.terms)
         best = max(fitting, key=lambda observation: len(observation.matched_terms), default=None)
         coverage = len(best.matched_terms) / terms if best is not None and terms else 0.0
-        absent = _absent_identifiers(given.query_terms, fitting)
+        absent = absent_identifiers(given.query_terms, fitting)
         sufficient = best is not None and terms > 0 and coverage >= given.threshold and not absent
         return CoverageAssessment(
             coverage=coverage,
@@ -86,7 +93,8 @@ class TermCoverage:
         )
 
 
-def _absent_identifiers(query_terms: QueryTerms, fitting: tuple[Observation, ...]) -> tuple[str, ...]:
+def absent_identifiers(query_terms: QueryTerms, fitting: tuple[Observation, ...]) -> tuple[str, ...]:
+    """The query's identifiers that no unit that fits holds exactly."""
     held = {name for observation in fitting for name in observation.matched_identifiers}
     return tuple(name for name in query_terms.identifiers if name not in held)
 

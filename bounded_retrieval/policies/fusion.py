@@ -3,28 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
+
+from typing_extensions import TypeIs
 
 from bounded_retrieval.contracts.candidate import Candidate, Channel
 from bounded_retrieval.contracts.packet import ChannelResult
+from bounded_retrieval.contracts.trace import UnitsScored
 from bounded_retrieval.errors import ConfigurationError
 
 CHANNEL_ORDER: tuple[Channel, ...] = ("lexical", "dense")
 
 Rankings = Mapping[Channel, Sequence[Candidate]]
 
+Scores = Mapping[Channel, Mapping[str, float]]
+"""By channel, the raw score of each observed unit that it can score, returned by it or not."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class FusedUnit:
-    """One unit of the fused ranking: its score and where each channel placed it."""
+    """One unit of the fused ranking.
+
+    Attributes:
+        score: what units are ordered by: the sum of the contributions.
+        channels: where each channel that returned it placed it.
+        contributions: what each channel added to the score.
+    """
 
     unit_id: str
     score: float
     channels: Mapping[Channel, ChannelResult]
+    contributions: Mapping[Channel, float] = field(default_factory=dict)
 
 
-class Fusion(Protocol):
+class RankFusion(Protocol):
     """Turns per-channel rankings (ranks from 1, no unit twice in a channel) into one ranking, best first."""
 
     @property
@@ -35,6 +48,30 @@ class Fusion(Protocol):
     def fuse(self, rankings: Rankings) -> list[FusedUnit]:
         """Rank every unit that any channel returned, each exactly once."""
         ...
+
+
+class ScoringFusion(Protocol):
+    """A fusion with ``uses_scores = True``: it is called with the channels' scores too.
+
+    Where those cannot be had, `ReciprocalRankFusion` takes its place for the run.
+    """
+
+    @property
+    def name(self) -> str:
+        """Stands in the trace."""
+        ...
+
+    @property
+    def uses_scores(self) -> bool:
+        """True."""
+        ...
+
+    def fuse(self, rankings: Rankings, scores: Scores) -> list[FusedUnit]:
+        """Rank every unit that any channel returned, each exactly once."""
+        ...
+
+
+Fusion = RankFusion | ScoringFusion
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,19 +91,115 @@ class ReciprocalRankFusion:
 
     def fuse(self, rankings: Rankings) -> list[FusedUnit]:
         """Rank every unit that any channel returned."""
-        places: dict[str, dict[Channel, ChannelResult]] = {}
-        for channel in CHANNEL_ORDER:
-            for candidate in rankings.get(channel, ()):
-                result = ChannelResult(rank=candidate.rank, score=candidate.score)
-                places.setdefault(candidate.unit_id, {})[channel] = result
-        fused = [
-            FusedUnit(unit_id=unit_id, score=self._score(channels), channels=channels)
-            for unit_id, channels in places.items()
-        ]
-        return sorted(fused, key=_tie_rule)
+        gained = {
+            channel: {candidate.unit_id: 1 / (self.k + candidate.rank) for candidate in candidates}
+            for channel, candidates in rankings.items()
+        }
+        return _add_up(rankings, gained)
 
-    def _score(self, channels: Mapping[Channel, ChannelResult]) -> float:
-        return sum(1 / (self.k + result.rank) for result in channels.values())
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreFusion:
+    """Weighted sum of both channels' scores over every observed unit, whichever channel returned it.
+
+    Lexical scores count as shares of the highest among the observed units, and as 0 below 0; dense scores are
+    similarities and count as they are. A unit that a channel cannot score adds 0. Ties as in `ReciprocalRankFusion`.
+    Compare Bruch, Gai and Ingber, "An Analysis of Fusion Functions for Hybrid Retrieval" (arXiv 2210.11934), who also
+    find a convex combination of scores ahead of reciprocal ranks.
+
+    Attributes:
+        dense_weight: weight of the dense channel, 0 to 1; the lexical one has the rest.
+    """
+
+    name: ClassVar[str] = "score_fusion"
+    uses_scores: ClassVar[bool] = True
+    dense_weight: float = 0.7
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.dense_weight <= 1:
+            raise ConfigurationError(f"dense_weight: 0 to 1 (got {self.dense_weight!r})")
+
+    def fuse(self, rankings: Rankings, scores: Scores) -> list[FusedUnit]:
+        """Rank every unit that any channel returned."""
+        observed = dict.fromkeys(c.unit_id for channel in CHANNEL_ORDER for c in rankings.get(channel, ()))
+        lexical = {unit_id: max(0.0, scores["lexical"].get(unit_id, 0.0)) for unit_id in observed}
+        highest = max([*lexical.values(), 0.0]) or 1.0
+        return _add_up(
+            rankings,
+            {
+                "lexical": {unit_id: (1 - self.dense_weight) * (score / highest) for unit_id, score in lexical.items()},
+                "dense": {unit_id: self.dense_weight * scores["dense"].get(unit_id, 0.0) for unit_id in observed},
+            },
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fused:
+    """A fused ranking and the name of what made it."""
+
+    ranking: list[FusedUnit]
+    by: str
+
+
+def fuse_found(fusion: Fusion, rankings: Rankings, scores: Scores | None) -> Fused:
+    """Fuse with what there is: a fusion of scores gives way to reciprocal ranks where the run has no scores.
+
+    So it does where only one channel returned anything: the order is that channel's own then.
+    """
+    if not needs_scores(fusion):
+        return Fused(ranking=fusion.fuse(rankings), by=fusion.name)
+    if scores is None or len(rankings) < len(CHANNEL_ORDER):
+        stand_in = ReciprocalRankFusion()
+        return Fused(ranking=stand_in.fuse(rankings), by=stand_in.name)
+    return Fused(ranking=fusion.fuse(rankings, scores), by=fusion.name)
+
+
+def needs_scores(fusion: Fusion) -> TypeIs[ScoringFusion]:
+    """Whether a fusion is called with the channels' scores."""
+    return bool(getattr(fusion, "uses_scores", False))
+
+
+def unscored(rankings: Rankings) -> dict[Channel, list[str]]:
+    """Per channel, the units that only another channel returned: those whose score would have to be looked up."""
+    returned = {channel: {c.unit_id for c in rankings.get(channel, ())} for channel in CHANNEL_ORDER}
+    everything = dict.fromkeys(c.unit_id for channel in CHANNEL_ORDER for c in rankings.get(channel, ()))
+    return {channel: [u for u in everything if u not in returned[channel]] for channel in CHANNEL_ORDER}
+
+
+def returned_scores(rankings: Rankings) -> dict[Channel, dict[str, float]] | None:
+    """The scores that came with the rows; none where some row has none."""
+    scores: dict[Channel, dict[str, float]] = {}
+    for channel in CHANNEL_ORDER:
+        scores[channel] = {}
+        for candidate in rankings.get(channel, ()):
+            if candidate.score is None:
+                return None
+            scores[channel][candidate.unit_id] = candidate.score
+    return scores
+
+
+def scores_in(rankings: Rankings, scored: UnitsScored | None) -> Scores | None:
+    """Every channel's scores of the observed units: those of its rows and those looked up; none without either."""
+    scores = returned_scores(rankings)
+    if scores is None or scored is None or scored.why_not is not None:
+        return None
+    for channel, found in scored.scores.items():
+        scores[channel].update({each.unit_id: each.score for each in found})
+    return scores
+
+
+def _add_up(rankings: Rankings, gained: Mapping[Channel, Mapping[str, float]]) -> list[FusedUnit]:
+    """Rank every returned unit by the sum of what it gained in each channel, with its place in each."""
+    places: dict[str, dict[Channel, ChannelResult]] = {}
+    for channel in CHANNEL_ORDER:
+        for candidate in rankings.get(channel, ()):
+            result = ChannelResult(rank=candidate.rank, score=candidate.score)
+            places.setdefault(candidate.unit_id, {})[channel] = result
+    fused = []
+    for unit_id, channels in places.items():
+        parts = {channel: gained[channel][unit_id] for channel in CHANNEL_ORDER if unit_id in gained.get(channel, ())}
+        fused.append(FusedUnit(unit_id=unit_id, score=sum(parts.values()), channels=channels, contributions=parts))
+    return sorted(fused, key=_tie_rule)
 
 
 def _tie_rule(unit: FusedUnit) -> tuple[float, int, int, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from bounded_retrieval.policies.tokenize import STOP_WORDS, fold, index_terms
+from bounded_retrieval.policies.tokenize import STOP_WORDS, fold, words_and_parts
 
 _ROUNDING = 1e-9
 
@@ -56,5 +56,5 @@ def is_novel(new_units: int, units: int, min_new_share: float) -> bool:
 
 
 def _terms(query: str) -> frozenset[str]:
-    terms = frozenset(index_terms(query))
+    terms = frozenset(words_and_parts(query))
     return (terms - (STOP_WORDS - _TELLING)) or terms

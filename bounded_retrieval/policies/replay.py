@@ -19,8 +19,9 @@ from bounded_retrieval.contracts.trace import (
 )
 from bounded_retrieval.errors import RequestError
 from bounded_retrieval.policies.assembly import Found, Recheck, assemble
-from bounded_retrieval.policies.fusion import Fusion, ReciprocalRankFusion
+from bounded_retrieval.policies.fusion import Fusion, scores_in
 from bounded_retrieval.policies.paths import assemble_path
+from bounded_retrieval.policies.registry import fusion_named
 from bounded_retrieval.policies.stopping import INTERRUPTED, decide
 
 
@@ -32,15 +33,16 @@ def replay(trace: DecisionTrace, units: Mapping[str, Unit], fusion: Fusion | Non
     Args:
         trace: a whole trace, from ``request_inspected`` to ``evidence_packed``.
         units: the texts of the units that survived the recheck (a trace holds none), by id.
-        fusion: the run's fusion; by default `ReciprocalRankFusion`.
+        fusion: the run's fusion; by default the package's own of the name that the trace states.
 
     Raises:
-        RequestError: the trace is not whole, names another fusion, or a decision comes out differently.
+        RequestError: the trace is not whole, names another fusion, or a decision or the ranking comes out differently.
+        ConfigurationError: no fusion was given, and the package has none of the trace's name.
     """
-    fusion = fusion or ReciprocalRankFusion()
     request, packed = trace.events[0] if trace.events else None, trace.events[-1] if trace.events else None
     if not isinstance(request, RunSettings) or not isinstance(packed, EvidencePacked):
         raise RequestError("trace: not whole; it runs from request_inspected to evidence_packed")
+    fusion = fusion_named(request.fusion) if fusion is None else fusion
     if request.fusion != fusion.name:
         raise RequestError(f"trace: was fused by {request.fusion}, not {fusion.name}")
     notes = tuple(note for note in packed.notes if note != "unit_too_long")
@@ -48,15 +50,20 @@ def replay(trace: DecisionTrace, units: Mapping[str, Unit], fusion: Fusion | Non
         return _replay_path(request, trace.path, units, packed.dropped, notes)
     stop_reason, usage = _replay_decisions(request, trace)
     observations = trace.decisions[-1].observations if trace.decisions else ()
-    packet, _ = assemble(
+    found = Found(units=units, candidates=_candidates(trace.searches, observations), observations=observations)
+    packet, made = assemble(
         request,
-        Found(units=units, candidates=_candidates(trace.searches, observations), observations=observations),
-        usage,
+        found,
+        usage if trace.scored is None else trace.scored.usage,
         stop_reason,
         recheck=Recheck(dropped=frozenset()),
         fusion=fusion,
         notes=notes,
+        scores=scores_in(found.rankings(frozenset()), trace.scored),
     )
+    ranked = {unit.unit_id for unit in packed.ranking}
+    if ranked <= units.keys() and made.ranking != packed.ranking:
+        raise RequestError(f"trace: its ranking was made by {request.fusion} at other settings")
     return packet
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -25,15 +25,22 @@ NEEDED_CHANNEL: Mapping[PolicyName, Channel] = {
 
 T = TypeVar("T")
 
+DepthRule = Callable[[int], int]
+"""Rows that the lexical call asks for, from ``max_rows``."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class BuilderDefaults:
-    """What the builder settled; its budget is a ceiling."""
+    """What the builder settled; its budget is a ceiling.
+
+    Attributes:
+        first_hop_rows: a number, or how it follows from a run's ``max_rows``.
+    """
 
     policy: PolicyName
     threshold: float
     budget: Budget
-    first_hop_rows: int
+    first_hop_rows: int | DepthRule
     channels: tuple[Channel, ...]
 
 
@@ -95,11 +102,13 @@ def resolve(request: RetrievalRequest, context: BoundedContext, defaults: Builde
     channel = NEEDED_CHANNEL[policy]
     if channel not in defaults.channels:
         raise RequestError(f"policy: {policy} needs a {channel} searcher, and the graph was built without one")
+    own = defaults.first_hop_rows
+    rows = own(limits.max_rows) if callable(own) else own
     return Resolved(
         policy=policy,
         threshold=_first(request.threshold, context.threshold, defaults.threshold),
         limits=limits,
-        first_hop_rows=_first(request.first_hop_rows, context.first_hop_rows, defaults.first_hop_rows),
+        first_hop_rows=_first(request.first_hop_rows, context.first_hop_rows, rows),
     )
 
 

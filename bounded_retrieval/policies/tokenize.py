@@ -9,10 +9,15 @@ from __future__ import annotations
 import re
 import unicodedata
 
+import Stemmer
+
 from bounded_retrieval.contracts.normalise import DASHES
 
 TOKENIZER_NAME = "unicode-1"
-"""Changes whenever the terms of any text change; an index records it."""
+"""Changes whenever the terms of any text change."""
+
+INDEX_TERMS_NAME = "unicode-1, english stems, titles twice"
+"""Changes whenever what is indexed of any text changes; an index records it."""
 
 STOP_WORDS = frozenset(
     """
@@ -96,8 +101,8 @@ def tokenize(text: str) -> list[str]:
     return terms
 
 
-def index_terms(text: str) -> list[str]:
-    """What the lexical index holds for a text: its terms, and after them the parts of each joined identifier.
+def words_and_parts(text: str) -> list[str]:
+    """The terms of a text, and after them the parts of each joined identifier.
 
     ``HX-200`` gives ``hx-200``, ``hx`` and ``200``, so that an exact match ranks first and a partial one still
     ranks.
@@ -105,6 +110,32 @@ def index_terms(text: str) -> list[str]:
     terms = tokenize(text)
     joined = [term for term in terms if not term.isalnum()]
     return terms + [part for term in joined for part in _words_in(term) if part != term]
+
+
+def index_terms(text: str) -> list[str]:
+    """What the lexical index holds for a text: `words_and_parts`, each word as its stem (see `stems_of`)."""
+    return stems_of(words_and_parts(text))
+
+
+def search_terms(query: str) -> list[str]:
+    """What of a query the lexical index is searched for: distinct stems of its words, stop words left out.
+
+    A query of stop words only is searched for all of them.
+    """
+    words = dict.fromkeys(words_and_parts(query))
+    telling = [word for word in words if word not in STOP_WORDS]
+    return list(dict.fromkeys(stems_of(telling or list(words))))
+
+
+def stems_of(words: list[str]) -> list[str]:
+    """The English (Porter 2) stem of each word of the letters a to z; every other term unchanged.
+
+    Accents are gone by then, so a word that had some is stemmed too. Source: Porter's Snowball project, its algorithm
+    ``english``.
+    """
+    # A stemmer is not to be shared between threads; making one takes about a microsecond. Its own cache slows it down.
+    stem = Stemmer.Stemmer("english", 0).stemWord
+    return [stem(word) if word.isascii() and word.isalpha() else word for word in words]
 
 
 def _identifiers_in(folded: str) -> list[str]:

@@ -81,6 +81,10 @@ class Scorer(Protocol):
         """Return the scores that an index of only the passing units gives them, 0 elsewhere, shape (units,)."""
         ...
 
+    def holding(self, term_id: int, passing: Passing | None) -> int:
+        """Count the units that hold a term; of those that pass, where only some do."""
+        ...
+
 
 def create_scorer(
     backend: Backend, corpus: TokenCorpus, *, k1: float, b: float, postings: Postings | None = None
@@ -104,17 +108,18 @@ def score_postings(corpus: TokenCorpus, *, k1: float, b: float) -> Postings:
     keys, counts = np.unique(keys, return_counts=True)
     terms, rows = np.divmod(keys, max(1, units))
     holding = np.bincount(terms, minlength=len(corpus.vocabulary))
-    idf = _idf(units, holding)
+    weights = idf(units, holding)
     average = max(1, len(corpus.flat)) / max(1, units)
     norm = _norm(lengths, average, k1=k1, b=b)
     return Postings(
-        data=idf[terms] * (counts / (counts + norm[rows])),
+        data=weights[terms] * (counts / (counts + norm[rows])),
         indices=rows.astype(np.int32),
         indptr=np.concatenate([np.zeros(1, np.int64), np.cumsum(holding)]),
     )
 
 
-def _idf(units: int, holding: Any) -> Any:
+def idf(units: int, holding: Any) -> Any:
+    """Inverse document frequency, above 0: natural logarithm, Lucene's form."""
     return np.log1p((units - holding + 0.5) / (holding + 0.5))
 
 
@@ -139,6 +144,10 @@ class NothingScorer:
     def scores_among(self, term_ids: Sequence[int], passing: Passing) -> NDArray[np.float64]:  # noqa: ARG002
         """Zeros, shape (units,)."""
         return np.zeros(self._units)
+
+    def holding(self, term_id: int, passing: Passing | None) -> int:  # noqa: ARG002
+        """None."""
+        return 0
 
 
 class BM25sScorer:
@@ -183,25 +192,30 @@ class BM25sScorer:
             span = slice(int(self.postings.indptr[term]), int(self.postings.indptr[term + 1]))
             held, gains = self.postings.indices[span], self.postings.data[span]
             passes = passing.mask[held]
-            own_idf = _idf(len(scores), len(held))
-            idf = _idf(passing.units, int(np.count_nonzero(passes)))
+            own = idf(len(scores), len(held))
+            weight = idf(passing.units, int(np.count_nonzero(passes)))
             for start in range(0, len(held), _PART):
                 part = slice(start, start + _PART)
                 kept = passes[part]
                 rows = held[part][kept].astype(np.intp)
-                counts = self._counts(rows, gains[part][kept], own_idf)
+                counts = self._counts(rows, gains[part][kept], own)
                 norm = _norm(self._lengths[rows], passing.average, k1=self._k1, b=self._b)
-                scores[rows] += idf * (counts / (counts + norm))
+                scores[rows] += weight * (counts / (counts + norm))
         return scores
 
-    def _counts(self, rows: NDArray[np.intp], gains: NDArray[np.float64], idf: float) -> NDArray[np.float64]:
+    def holding(self, term_id: int, passing: Passing | None) -> int:
+        """How many units hold a term."""
+        held = self.postings.indices[int(self.postings.indptr[term_id]) : int(self.postings.indptr[term_id + 1])]
+        return len(held) if passing is None else int(np.count_nonzero(passing.mask[held]))
+
+    def _counts(self, rows: NDArray[np.intp], gains: NDArray[np.float64], weight: float) -> NDArray[np.float64]:
         """How often a term occurs in the units at ``rows``, read back from its gains: idf * tf / (tf + norm).
 
         Where norm is next to nothing (or 0, with k1 = 0) tf cannot be told from them, and does not matter: gains then
         only say that the term is there.
         """
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            counts = np.rint(self._norms[rows] * gains / (idf - gains))
+            counts = np.rint(self._norms[rows] * gains / (weight - gains))
         # fmax and fmin also put a number in the place of NaN.
         limited: NDArray[np.float64] = np.fmin(np.fmax(counts, 1), self._lengths[rows])
         return limited
@@ -230,6 +244,12 @@ class RankBM25Scorer:
             rows = np.flatnonzero(passing.mask)
             scores[rows] = self._sum(term_ids, len(rows), self._among(rows, term_ids, passing.average).get_scores)
         return scores
+
+    def holding(self, term_id: int, passing: Passing | None) -> int:
+        """How many units hold a term."""
+        counts = self._model.doc_freqs
+        rows = range(len(counts)) if passing is None else np.flatnonzero(passing.mask)
+        return sum(term_id in counts[row] for row in rows)
 
     def _among(self, rows: NDArray[np.int64], term_ids: Sequence[int], average: float) -> Any:
         """The model of the units at ``rows``, which shares their counts with the whole one; good for these terms."""

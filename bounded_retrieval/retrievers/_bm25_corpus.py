@@ -58,7 +58,8 @@ class CorpusBuilder:
 
     def add(self, unit: Unit) -> None:
         """Add a unit; with an id already there, it takes that unit's place."""
-        terms = index_terms(searchable_text(unit.title, unit.text))
+        # A title says in a few words what the text is about; counting it twice ranks better on every collection tried.
+        terms = index_terms(searchable_text(unit.title, unit.text)) + index_terms(unit.title)
         vocabulary = self._vocabulary
         self._flat.extend(vocabulary.setdefault(term, len(vocabulary)) for term in terms)
         self._lengths.append(len(terms))

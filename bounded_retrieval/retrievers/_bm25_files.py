@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bounded_retrieval.errors import StoreCorruptError, StoreMissingError, StoreVersionError
-from bounded_retrieval.policies.tokenize import TOKENIZER_NAME
+from bounded_retrieval.policies.tokenize import INDEX_TERMS_NAME
 from bounded_retrieval.retrievers._bm25_backends import Postings
 from bounded_retrieval.retrievers._bm25_corpus import TokenCorpus
 from bounded_retrieval.retrievers.units import SqliteUnits
@@ -46,7 +46,7 @@ class Header(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     format: int = LEXICAL_FORMAT
-    tokenizer: str = TOKENIZER_NAME
+    tokenizer: str = INDEX_TERMS_NAME
     k1: float
     b: float
     units: int = Field(ge=0)
@@ -133,8 +133,8 @@ def _read_header(path: Path) -> Header:
         header = Header.model_validate(held)
     except ValidationError as error:
         raise StoreCorruptError(f"{path}: not the header of a lexical index") from error
-    if header.tokenizer != TOKENIZER_NAME:
-        raise StoreVersionError(f"{path}: tokenizer {header.tokenizer!r}; this version has {TOKENIZER_NAME!r}")
+    if header.tokenizer != INDEX_TERMS_NAME:
+        raise StoreVersionError(f"{path}: tokenizer {header.tokenizer!r}; this version has {INDEX_TERMS_NAME!r}")
     return header
 
 

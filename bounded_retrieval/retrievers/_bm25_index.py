@@ -10,11 +10,12 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from bounded_retrieval.contracts.assessment import QueryWeights
 from bounded_retrieval.contracts.candidate import Unit
 from bounded_retrieval.contracts.filters import Filter, compile_filter, filter_key
 from bounded_retrieval.errors import ConfigurationError
-from bounded_retrieval.policies.tokenize import STOP_WORDS, index_terms
-from bounded_retrieval.retrievers._bm25_backends import Backend, Passing, Postings, create_scorer
+from bounded_retrieval.policies.tokenize import search_terms, stems_of
+from bounded_retrieval.retrievers._bm25_backends import Backend, Passing, Postings, create_scorer, idf
 from bounded_retrieval.retrievers._bm25_corpus import CorpusBuilder, TokenCorpus
 from bounded_retrieval.retrievers._bm25_masks import ByteBoundCache, FilterMasks
 from bounded_retrieval.retrievers.units import RowUnits
@@ -93,11 +94,30 @@ class LexicalIndex:
             scores = self.scorer.scores_at(term_ids, list(rows.values()))
         return dict(zip(rows, np.round(scores, SCORE_DECIMALS).tolist(), strict=True))
 
+    def weights(self, query: str, words: Sequence[str], filter: Filter | None) -> QueryWeights:
+        """How rare each word is, and the sum over the query's search terms.
+
+        Under a filter the weights are those that its scores are made of.
+        """
+        passing = self._passing_units(filter) if filter and self.settings.statistics == "filtered" else None
+        units = len(self.corpus) if passing is None else passing.units
+
+        def holding(term: str) -> int:
+            term_id = self.corpus.vocabulary.get(term)
+            return 0 if term_id is None else self.scorer.holding(term_id, passing)
+
+        held = {word: holding(stem) for word, stem in zip(words, stems_of(list(words)), strict=True)}
+        most = sum(float(idf(units, holding(term))) for term in search_terms(query))
+        return QueryWeights(
+            terms={word: round(float(idf(units, count)), SCORE_DECIMALS) for word, count in held.items()},
+            holding=held,
+            # A score is rounded too, so the bound lies one step above the sum.
+            attainable=round(most + _ROUNDING, SCORE_DECIMALS) if most else 0.0,
+        )
+
     def _known_terms(self, query: str) -> list[int]:
-        terms = dict.fromkeys(index_terms(query))
-        telling = [term for term in terms if term not in STOP_WORDS] or terms
         vocabulary = self.corpus.vocabulary
-        return [vocabulary[term] for term in telling if term in vocabulary]
+        return [vocabulary[term] for term in search_terms(query) if term in vocabulary]
 
     def _filtered(self, term_ids: Sequence[int], filter: Filter) -> NDArray[np.float64]:
         passing = self._passing_units(filter)

@@ -8,9 +8,10 @@ from threading import Lock
 
 from langchain_core.documents import Document
 
+from bounded_retrieval.contracts.assessment import QueryWeights
 from bounded_retrieval.contracts.candidate import Candidate
 from bounded_retrieval.contracts.filters import Filter
-from bounded_retrieval.policies.tokenize import TOKENIZER_NAME, tokenize
+from bounded_retrieval.policies.tokenize import TOKENIZER_NAME, stems_of, tokenize
 from bounded_retrieval.retrievers._bm25_backends import Backend, BM25sScorer, score_postings
 from bounded_retrieval.retrievers._bm25_corpus import CorpusBuilder
 from bounded_retrieval.retrievers._bm25_files import HEADER, UNITS, Header, read_lexical, write_file, write_lexical
@@ -21,8 +22,9 @@ from bounded_retrieval.retrievers.units import MemoryUnits, RowUnits, read_units
 class BM25Searcher:
     """Searches units by their words; a searcher, a scoring searcher and a unit source in one.
 
-    Make one with `from_documents` or `open`. Indexed are the terms (`index_terms`) of a unit's title and text. A
-    query's terms count once each; stop words are dropped unless nothing else is left. Scores are Lucene's BM25
+    Make one with `from_documents` or `open`. Indexed are the terms (`index_terms`: English stems, identifiers whole and
+    in parts) of a unit's title, counted twice, and of its text. A query's terms count once each; stop words are dropped
+    unless nothing else is left. Scores are Lucene's BM25
     (the formula stands in ``_bm25_backends.py``), rounded to 9 decimals. Order: score, then unit id ascending; a unit
     that matches nothing is not returned.
 
@@ -42,6 +44,7 @@ class BM25Searcher:
     """
 
     tokenizer = staticmethod(tokenize)
+    stem = staticmethod(stems_of)
     tokenizer_name = TOKENIZER_NAME
 
     def __init__(self, index: LexicalIndex, *, id_key: str | None = None) -> None:
@@ -142,6 +145,14 @@ class BM25Searcher:
             RequestError: the filter is not part of the filter language.
         """
         return self._index.score(query, unit_ids, filter)
+
+    def weigh(self, query: str, words: Sequence[str], filter: Filter | None = None) -> QueryWeights:
+        """How rare each of these words of the query is, and the most that a unit could score.
+
+        Raises:
+            RequestError: the filter is not part of the filter language.
+        """
+        return self._index.weights(query, words, filter)
 
     def fetch(self, unit_ids: Sequence[str]) -> dict[str, Document]:
         """The units that exist now, by id."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import weakref
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import islice
 from os import PathLike
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -35,6 +37,7 @@ OVERFETCH_CAP = 1_000
 _SLACK = 8  # rows beyond k, so that equal scores at the cut are told apart by id
 _ADD_BATCH = 64
 _ID_BATCH = 1_000
+_RECENT_QUERIES = 64  # whose vectors are kept
 
 
 class _Row(NamedTuple):
@@ -71,6 +74,8 @@ class ChromaSearcher:
         self._id_key = id_key
         self._collection: Any = collection
         self._release: Callable[[], object] | None = None
+        self._recent: OrderedDict[str, Any] = OrderedDict()
+        self._recent_lock = Lock()
 
     @classmethod
     def from_documents(  # noqa: PLR0913  # all but two are keyword-only
@@ -169,7 +174,12 @@ class ChromaSearcher:
         """
         return decides_whole(filter)
 
-    def score(self, query: str, unit_ids: Sequence[str]) -> dict[str, float]:
+    def score(
+        self,
+        query: str,
+        unit_ids: Sequence[str],
+        filter: Filter | None = None,  # noqa: ARG002 - a cosine depends on no other unit
+    ) -> dict[str, float]:
         """Cosine similarity of the query with each of these units that the collection holds; reads no other."""
         found = [(answer["ids"], answer["embeddings"]) for answer in self._get(unit_ids, "embeddings")]
         if not any(ids for ids, _ in found):
@@ -216,6 +226,11 @@ class ChromaSearcher:
         with self._explained(vectors.shape[1]):
             _drop_old_fields(collection, ids, packed)
             collection.upsert(ids=ids, embeddings=vectors, documents=[unit.text for unit in batch], metadatas=packed)
+
+    def forget_queries(self) -> None:
+        """Let go of the vectors of recent queries, so that the next search embeds its query again."""
+        with self._recent_lock:
+            self._recent.clear()
 
     def remove(self, unit_ids: Iterable[str]) -> None:
         """Delete units; ids that are not there are passed over."""
@@ -274,7 +289,18 @@ class ChromaSearcher:
         ]
 
     def _embed_query(self, query: str) -> Any:
-        return self._as_matrix([self.embedding.embed_query(clean_text(query))], 1)[0]
+        # A run that searches and then scores asks for the same vector twice.
+        text = clean_text(query)
+        with self._recent_lock:
+            if text in self._recent:
+                self._recent.move_to_end(text)
+                return self._recent[text]
+        vector = self._as_matrix([self.embedding.embed_query(text)], 1)[0]
+        with self._recent_lock:
+            self._recent[text] = vector
+            while len(self._recent) > _RECENT_QUERIES:
+                self._recent.popitem(last=False)
+        return vector
 
     def _as_matrix(self, vectors: Any, rows: int) -> Any:
         """Vectors as float32 of shape (rows, dimensions)."""

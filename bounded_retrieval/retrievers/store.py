@@ -13,8 +13,10 @@ from typing import Self
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 
+from bounded_retrieval.contracts.calibration import Calibration
 from bounded_retrieval.contracts.candidate import Unit
 from bounded_retrieval.errors import (
+    ConfigurationError,
     EmbeddingMismatchError,
     SourceError,
     StoreCorruptError,
@@ -22,7 +24,7 @@ from bounded_retrieval.errors import (
     StoreMissingError,
     StoreVersionError,
 )
-from bounded_retrieval.policies.tokenize import TOKENIZER_NAME
+from bounded_retrieval.policies.tokenize import INDEX_TERMS_NAME
 from bounded_retrieval.retrievers._bm25_backends import score_postings
 from bounded_retrieval.retrievers._bm25_corpus import CorpusBuilder
 from bounded_retrieval.retrievers._bm25_files import UNITS, Header, write_lexical
@@ -77,6 +79,22 @@ class Index:
     manifest: Manifest
     relationships: RelationshipStore | None = None
 
+    @property
+    def built_with(self) -> dict[str, str]:
+        """What the index holds of texts, for words and for vectors, by name."""
+        return {"tokenizer": self.manifest.tokenizer, "embedding": embedding_identity(self.dense.embedding)}
+
+    def check_calibration(self, calibration: Calibration) -> None:
+        """Refuse a calibration that was made with another tokenizer or embedding.
+
+        Raises:
+            ConfigurationError: names what differs.
+        """
+        for name, value in self.built_with.items():
+            certified = getattr(calibration, name)
+            if certified and certified != value:
+                raise ConfigurationError(f"calibration: was made with {name} {certified}, the index has {value}")
+
     def close(self) -> None:
         """Release the files of both channels."""
         self.lexical.close()
@@ -105,9 +123,10 @@ def open_index(directory: str | Path, *, embedding: Embeddings | None = None) ->
     root = Path(directory)
     while True:
         manifest = read_manifest(root)
-        if manifest.tokenizer != TOKENIZER_NAME:
+        if manifest.tokenizer != INDEX_TERMS_NAME:
             raise StoreVersionError(
-                f"{root}: tokenizer {manifest.tokenizer!r}; this version has {TOKENIZER_NAME!r}; build the index again"
+                f"{root}: tokenizer {manifest.tokenizer!r}; this version has {INDEX_TERMS_NAME!r}; "
+                "build the index again"
             )
         chosen = _matching_embedding(root, manifest, embedding)
         try:
@@ -236,7 +255,7 @@ def _write_generation(
     _write_lexical(partial / LEXICAL, builder, sorted(dense.seen), settings)
     manifest = Manifest(
         package_version=version("bounded-retrieval"),
-        tokenizer=TOKENIZER_NAME,
+        tokenizer=INDEX_TERMS_NAME,
         embedding=embedding_identity(embedding),
         dimensions=dimensions,
         k1=settings.k1,

@@ -65,6 +65,7 @@ def test_documents_carry_text_title_metadata_and_facts() -> None:
         "fingerprint": "of one",
         "channels": {"lexical": {"rank": 1, "score": 2.5}},
         "fused_score": 1 / 61,
+        "contributions": {},
         "stop_reason": "proxy_sufficient",
         "resolution": "provisional",
         "missing_terms": ["screwdriver"],

@@ -828,8 +828,8 @@ def test_adversarial_planners_are_stopped(
         assert row["calls"] == row["hop"] <= max_hops
         assert not row["resolved"]
         expected = STOPPED_BY[row["planner"]]
-        # With one hop the cap comes first; with eight the drift comes round to what it has seen.
-        others = {1: "depth_cap", 8: "no_new_evidence" if row["planner"].startswith("drift") else expected}
+        # With one hop the cap comes first; with eight the drift finds no passage that it has not been to.
+        others = {1: "depth_cap", 8: "no_next_query" if row["planner"].startswith("drift") else expected}
         assert row["rule"] in (expected, others.get(max_hops))
     assert [asdict(row) for row in adversarial_planners.measure(max_hops)] == rows
 

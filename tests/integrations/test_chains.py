@@ -178,5 +178,5 @@ async def test_events_of_the_chain_name_the_steps() -> None:
     chain = RunnablePassthrough() | BoundedRetriever.from_retrievers(BM25Searcher.from_documents(DOCUMENTS))
     events = [event async for event in chain.astream_events(QUERY, version="v2")]
     (end,) = [event for event in events if event["event"] == "on_retriever_end"]
-    assert [document.id for document in end["data"]["output"]] == ["u0", "u1", "u2"]
+    assert [document.id for document in end["data"]["output"]] == ["u0", "u1", "u2", "u3"]
     assert {"lexical_search", "assess_coverage"} <= {event["name"] for event in events}

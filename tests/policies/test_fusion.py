@@ -1,12 +1,24 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from bounded_retrieval.contracts.budget import Usage
 from bounded_retrieval.contracts.candidate import Candidate
+from bounded_retrieval.contracts.trace import Scored, UnitsScored
 from bounded_retrieval.errors import ConfigurationError
-from bounded_retrieval.policies.fusion import ReciprocalRankFusion, by_channel
+from bounded_retrieval.policies.fusion import (
+    FusedUnit,
+    ReciprocalRankFusion,
+    ScoreFusion,
+    by_channel,
+    fuse_found,
+    scores_in,
+    unscored,
+)
 
 untimed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -109,3 +121,202 @@ def test_every_unit_is_ranked_once(lexical: list[str], dense: list[str]) -> None
     assert sorted(unit_id for unit_id, _ in fused) == sorted({*lexical, *dense})
     scores = [score for _, score in fused]
     assert scores == sorted(scores, reverse=True)
+
+
+# Fusion of scores
+
+
+def summed(
+    lexical: dict[str, float],
+    dense: dict[str, float],
+    looked_up: dict[str, dict[str, float]] | None = None,
+    **options: float,
+) -> list[FusedUnit]:
+    """Score fusion of two channels' rows, given as scores in rank order, and of scores that were looked up."""
+    rankings = by_channel(scored("lexical", lexical) + scored("dense", dense))
+    more = looked_up or {}
+    scores = {"lexical": lexical | more.get("lexical", {}), "dense": dense | more.get("dense", {})}
+    return ScoreFusion(**options).fuse(rankings, scores)
+
+
+def scored(channel: str, scores: dict[str, float | None]) -> list[Candidate]:
+    """One channel's rows in this order, with these scores."""
+    return [
+        Candidate(unit_id=unit_id, channel=channel, rank=rank, score=score)
+        for rank, (unit_id, score) in enumerate(scores.items(), 1)
+    ]
+
+
+def test_score_fusion_worked_by_hand() -> None:
+    """Lexical shares of the best, times .3, and cosines, times .7, are added up for every unit that either returned."""
+    fused = summed({"a": 4.0, "b": 2.0}, {"b": 0.8, "c": 0.5}, {"lexical": {"c": 1.0}, "dense": {"a": 0.2}})
+    assert [unit.unit_id for unit in fused] == ["b", "a", "c"]
+    assert [unit.score for unit in fused] == pytest.approx([0.15 + 0.56, 0.3 + 0.14, 0.075 + 0.35])
+    assert [dict(unit.contributions) for unit in fused] == [
+        {"lexical": pytest.approx(0.15), "dense": pytest.approx(0.56)},
+        {"lexical": pytest.approx(0.3), "dense": pytest.approx(0.14)},
+        {"lexical": pytest.approx(0.075), "dense": pytest.approx(0.35)},
+    ]
+
+
+def test_score_fusion_keeps_where_each_channel_placed_a_unit() -> None:
+    """A channel that only scored a unit contributes to it and has not placed it."""
+    _, unit = summed({"a": 4.0}, {"b": 0.8}, {"dense": {"a": 0.2}}, dense_weight=0.9)
+    assert (unit.unit_id, list(unit.channels), list(unit.contributions)) == ("a", ["lexical"], ["lexical", "dense"])
+    assert (unit.channels["lexical"].rank, unit.channels["lexical"].score) == (1, 4.0)
+
+
+def test_reciprocal_ranks_have_contributions_too() -> None:
+    """Of reciprocal ranks only a channel that returned a unit contributes to it."""
+    both, one = ReciprocalRankFusion().fuse(by_channel(ranked("lexical", "a", "b") + ranked("dense", "a")))
+    assert dict(both.contributions) == {"lexical": 1 / 61, "dense": 1 / 61}
+    assert dict(one.contributions) == {"lexical": 1 / 62}
+
+
+def test_a_unit_that_a_channel_cannot_score_gains_nothing_there() -> None:
+    """A score that nobody gave counts as 0, in the channel that lacks it only."""
+    fused = {unit.unit_id: unit.contributions for unit in summed({"a": 4.0}, {"b": 0.8})}
+    assert fused["a"] == {"lexical": pytest.approx(0.3), "dense": 0.0}
+    assert fused["b"] == {"lexical": 0.0, "dense": pytest.approx(0.56)}
+
+
+def test_lexical_scores_below_0_count_as_0_and_cosines_as_they_are() -> None:
+    """A negative lexical score takes nothing away; a negative cosine does."""
+    fused = {unit.unit_id: unit.contributions for unit in summed({"a": 2.0, "b": -3.0}, {"b": -0.5})}
+    assert fused["b"] == {"lexical": 0.0, "dense": pytest.approx(-0.35)}
+    assert fused["a"]["lexical"] == pytest.approx(0.3)
+
+
+def test_a_lexical_channel_without_a_positive_score_gains_nobody_anything() -> None:
+    """Where the highest lexical score is 0 or less, nothing is divided by it."""
+    for worst in (0.0, -1.0):
+        assert [unit.contributions["lexical"] for unit in summed({"a": worst}, {"b": 0.8})] == [0.0, 0.0]
+
+
+SCORE_TIES = [
+    ({"a": 1.0}, {"b": 0.5}, 0.0, "a b"),
+    ({"b": 2.0, "a": 2.0}, {"a": 0.5}, 0.0, "b a"),
+    ({"z": 1.0, "y": 1.0}, {"x": 0.0}, 0.0, "z y x"),
+    ({"b": 0.0}, {"a": 0.0}, 0.5, "b a"),
+    ({"a": 0.0, "c": 0.0}, {"c": 0.0, "b": 0.0}, 0.5, "a c b"),
+]
+
+
+@pytest.mark.parametrize(("lexical", "dense", "weight", "expected"), SCORE_TIES)
+def test_equal_sums_fall_back_to_the_tie_rule(lexical: Any, dense: Any, weight: float, expected: str) -> None:
+    """Equal sums go to the better best rank, then to the lexical channel, then to the smaller id."""
+    assert " ".join(unit.unit_id for unit in summed(lexical, dense, dense_weight=weight)) == expected
+
+
+@pytest.mark.parametrize("weight", [-0.1, 1.1, float("nan")])
+def test_a_weight_outside_0_to_1_is_refused(weight: float) -> None:
+    """A weight that is no share is refused where it is given."""
+    with pytest.raises(ConfigurationError, match=r"dense_weight: 0 to 1 \(got"):
+        ScoreFusion(dense_weight=weight)
+
+
+number = st.floats(-2, 9, allow_nan=False).map(lambda value: round(value, 3))
+ids = st.sampled_from("abcdefgh")
+score_maps = st.dictionaries(ids, number, min_size=1, max_size=6)
+weights = st.integers(0, 20).map(lambda value: value / 20)
+
+
+def again(
+    lexical: dict[str, float], dense: dict[str, float], scores: dict[str, dict[str, float]], weight: float
+) -> list[tuple[str, float]]:
+    """Score fusion written down once more, from its definition."""
+    units = set(lexical) | set(dense)
+    top = max((scores["lexical"].get(unit, 0.0) for unit in units), default=0.0)
+    total = {}
+    for unit in units:
+        share = max(scores["lexical"].get(unit, 0.0), 0.0) / top if top > 0 else 0.0
+        total[unit] = (1 - weight) * share + weight * scores["dense"].get(unit, 0.0)
+
+    def place(unit: str) -> tuple[float, int, int, str]:
+        ranks = [
+            (list(each).index(unit) + 1, position) for position, each in enumerate((lexical, dense)) if unit in each
+        ]
+        return (-total[unit], *min(ranks), unit)
+
+    return [(unit, total[unit]) for unit in sorted(units, key=place)]
+
+
+@untimed
+@given(score_maps, score_maps, score_maps, score_maps, weights)
+def test_score_fusion_is_what_its_definition_says(
+    lexical: Any, dense: Any, more: Any, others: Any, weight: float
+) -> None:
+    """An independent computation gives the same order and the same sums, whatever was looked up."""
+    fused = summed(lexical, dense, {"lexical": others, "dense": more}, dense_weight=weight)
+    expected = again(lexical, dense, {"lexical": lexical | others, "dense": dense | more}, weight)
+    assert [unit.unit_id for unit in fused] == [unit_id for unit_id, _ in expected]
+    assert [unit.score for unit in fused] == pytest.approx([score for _, score in expected])
+
+
+@untimed
+@given(score_maps, score_maps, score_maps, weights)
+def test_contributions_add_up(lexical: Any, dense: Any, more: Any, weight: float) -> None:
+    """A fused score is exactly the sum of what the channels contributed, each of which contributed to every unit."""
+    for unit in summed(lexical, dense, {"dense": more}, dense_weight=weight):
+        assert unit.score == sum(unit.contributions.values())
+        assert list(unit.contributions) == ["lexical", "dense"]
+
+
+@untimed
+@given(score_maps, score_maps, score_maps, st.randoms(use_true_random=False))
+def test_the_order_in_which_scores_are_told_changes_nothing(lexical: Any, dense: Any, more: Any, chance: Any) -> None:
+    """Neither the order of the scores, nor that of the channels, nor a score of a unit that nobody returned matters."""
+    rankings = by_channel(scored("lexical", lexical) + scored("dense", dense))
+    scores = {"lexical": lexical | more, "dense": dense | more}
+    shuffled = {}
+    for channel in ("dense", "lexical"):
+        pairs = [*scores[channel].items(), ("nobody", 99.0)]
+        chance.shuffle(pairs)
+        shuffled[channel] = dict(pairs)
+    turned = dict(reversed(list(rankings.items())))
+    assert ScoreFusion().fuse(turned, shuffled) == ScoreFusion().fuse(rankings, scores)
+
+
+# What is fused by what
+
+
+def test_without_scores_ranks_decide() -> None:
+    """A fusion of scores gives way to reciprocal ranks where there are none, and its name is not claimed."""
+    rankings = by_channel(scored("lexical", {"a": 1.0}) + scored("dense", {"b": 2.0}))
+    fused = fuse_found(ScoreFusion(), rankings, None)
+    assert (fused.by, fused.ranking) == ("rrf", ReciprocalRankFusion().fuse(rankings))
+
+
+@pytest.mark.parametrize("channel", ["lexical", "dense"])
+def test_one_list_keeps_its_own_order(channel: str) -> None:
+    """With one channel only, its order stands, whatever its scores say."""
+    rankings = by_channel(scored(channel, {"a": 1.0, "b": 2.0}))
+    fused = fuse_found(ScoreFusion(), rankings, {"lexical": {}, "dense": {}})
+    assert (fused.by, [unit.unit_id for unit in fused.ranking]) == ("rrf", ["a", "b"])
+
+
+def test_with_scores_they_decide_and_ranks_otherwise() -> None:
+    """A fusion of scores is handed them; one of ranks is called without them."""
+    rankings = by_channel(scored("lexical", {"a": 1.0, "b": 0.9}) + scored("dense", {"b": 0.7}))
+    scores = {"lexical": {"a": 1.0, "b": 0.9}, "dense": {"a": 0.1, "b": 0.7}}
+    by_score, by_rank = (fuse_found(fusion, rankings, scores) for fusion in (ScoreFusion(), ReciprocalRankFusion(k=3)))
+    assert (by_score.by, by_score.ranking) == ("score_fusion", ScoreFusion().fuse(rankings, scores))
+    assert (by_rank.by, by_rank.ranking) == ("rrf", ReciprocalRankFusion(k=3).fuse(rankings))
+
+
+def test_only_what_the_other_channel_returned_has_to_be_scored() -> None:
+    """Per channel those units stand, in the order in which they were first returned, that it did not return itself."""
+    rankings = by_channel(ranked("lexical", "a", "b", "c") + ranked("dense", "d", "b"))
+    assert unscored(rankings) == {"lexical": ["d"], "dense": ["a", "c"]}
+    assert unscored({}) == {"lexical": [], "dense": []}
+
+
+def test_scores_are_those_of_the_rows_and_those_looked_up() -> None:
+    """Both kinds are put together; a row without a score, a failed look-up or none at all leaves no scores."""
+    rankings = by_channel(scored("lexical", {"a": 4.0}) + scored("dense", {"b": 0.8}))
+    found = UnitsScored(scores={"dense": (Scored(unit_id="a", score=0.2),)}, usage=Usage())
+    assert scores_in(rankings, found) == {"lexical": {"a": 4.0}, "dense": {"b": 0.8, "a": 0.2}}
+    assert scores_in(rankings, None) is None
+    assert scores_in(rankings, found.model_copy(update={"why_not": "failed"})) is None
+    unscored_row = by_channel(scored("lexical", {"a": None}) + scored("dense", {"b": 0.8}))
+    assert scores_in(unscored_row, found) is None

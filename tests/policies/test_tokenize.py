@@ -1,12 +1,22 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bounded_retrieval.policies.tokenize import STOP_WORDS, find_identifiers, fold, index_terms, tokenize
+from bounded_retrieval.policies.tokenize import (
+    STOP_WORDS,
+    find_identifiers,
+    fold,
+    index_terms,
+    search_terms,
+    stems_of,
+    tokenize,
+    words_and_parts,
+)
 
 untimed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -112,10 +122,47 @@ def test_an_identifier_is_one_term() -> None:
     assert tokenize("装置HX-200を再起動") == ["装置", "hx-200", "を再", "再起", "起動"]
 
 
-def test_index_terms_add_the_parts_of_joined_identifiers() -> None:
-    """The lexical index holds an identifier whole and in parts, so that a partial match still ranks."""
-    assert index_terms("HX-200 battery") == ["hx-200", "battery", "hx", "200"]
-    assert index_terms("KB5034441") == ["kb5034441"]
+def test_the_parts_of_joined_identifiers_follow_the_terms() -> None:
+    """An identifier is one term, and its parts come after all terms."""
+    assert words_and_parts("HX-200 batteries") == ["hx-200", "batteries", "hx", "200"]
+    assert words_and_parts("KB5034441") == ["kb5034441"]
+    assert index_terms("HX-200 batteries") == ["hx-200", "batteri", "hx", "200"]
+
+
+@pytest.mark.parametrize(
+    ("forms", "stem"),
+    [("pump pumps pumped pumping", "pump"), ("battery batteries", "batteri"), ("valve valves", "valv")],
+)
+def test_forms_of_a_word_share_a_stem(forms: str, stem: str) -> None:
+    """Whichever form stands in the text, another one finds it."""
+    assert set(index_terms(forms)) == {stem}
+
+
+@pytest.mark.parametrize("term", ["hx-2000s", "v2.3.1", "kb5034441s", "ωραίος", "насосы", "東京", "1990s"])
+def test_what_is_no_latin_word_has_no_stem(term: str) -> None:
+    """Identifiers, numbers and other scripts stand in the index as they are."""
+    assert stems_of([term]) == [term]
+
+
+def test_stop_words_are_left_out_before_stemming() -> None:
+    """``does`` is a stop word, ``doe`` is an animal; a query of stop words is searched for as it is."""
+    assert search_terms("Does the doe being fed return?") == ["doe", "fed", "return"]
+    assert search_terms("does being") == ["doe", "be"]
+    assert search_terms("pump pumps pumping PUMP") == ["pump"]
+
+
+@given(st.text(max_size=80))
+def test_a_query_is_searched_for_by_terms_that_its_text_would_have(text: str) -> None:
+    """Whatever is asked is found in a text of the same words."""
+    assert set(search_terms(text)) <= set(index_terms(text))
+
+
+def test_stems_are_the_same_from_many_threads() -> None:
+    """Eight threads that stem at once disturb nobody."""
+    words = [f"{word}{ending}" for word in ("pump", "filter", "valve", "sensor") for ending in ("s", "ing", "ed")] * 50
+    expected = stems_of(words)
+    with ThreadPoolExecutor(8) as pool:
+        assert all(found == expected for found in pool.map(lambda _: stems_of(words), range(64)))
 
 
 def test_composed_and_decomposed_text_have_the_same_terms() -> None:

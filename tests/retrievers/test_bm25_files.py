@@ -113,9 +113,18 @@ def test_spans_that_run_backwards_are_found(saved, name):
     [
         ("lexical.json", "[]"),
         ("lexical.json", "{}"),
-        ("lexical.json", '{"format":1,"tokenizer":"unicode-1","k1":1.2,"b":0.5,"units":2}'),
-        ("lexical.json", '{"format":1,"tokenizer":"unicode-1","k1":1.2,"b":0.5,"units":-1}'),
-        ("lexical.json", '{"format":1,"tokenizer":"unicode-1","k1":1.2,"b":0.5,"units":3,"more":1}'),
+        (
+            "lexical.json",
+            '{"format":1,"tokenizer":"unicode-1, english stems, titles twice","k1":1.2,"b":0.5,"units":2}',
+        ),
+        (
+            "lexical.json",
+            '{"format":1,"tokenizer":"unicode-1, english stems, titles twice","k1":1.2,"b":0.5,"units":-1}',
+        ),
+        (
+            "lexical.json",
+            '{"format":1,"tokenizer":"unicode-1, english stems, titles twice","k1":1.2,"b":0.5,"units":3,"more":1}',
+        ),
         ("lexical.json", "[" * 100_000),
         ("vocabulary.json", '{"red":0}'),
         ("vocabulary.json", "[1,2,3,4,5,6,7]"),
@@ -139,7 +148,8 @@ def test_pickled_arrays_are_never_loaded(saved):
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("tokenizer", "words-0", "'words-0'; this version has 'unicode-1'"),
+        ("tokenizer", "words-0", "'words-0'; this version has 'unicode-1, english stems, titles twice'"),
+        ("tokenizer", "unicode-1", "'unicode-1'; this version has 'unicode-1, english stems, titles twice'"),
         ("format", 2, "format 2; this version reads 1"),
     ],
 )

@@ -27,6 +27,8 @@ ROOT = Path(__file__).resolve().parents[2]
 GRAPH = "bounded_retrieval"
 STOPS = "How do I pair the HX-210 probe with the GT-40 gateway?"
 CONTINUES = "Our parcel turned up smashed by the courier"
+# Every term is held, and the points stay below the default threshold: another threshold decides otherwise.
+BORDERLINE = "Where is the battery of the KR-70?"
 PATIENCE_SECONDS = 120
 
 
@@ -203,7 +205,8 @@ async def test_the_context_form_shows_settings_with_defaults_and_bounds(client: 
     assert set(fields) == {"policy", "threshold", "budget", "first_hop_rows"}
     assert fields["policy"]["enum"] == ["adaptive", "always_continue", "fixed_lexical", "fixed_dense"]
     assert fields["policy"]["default"] == "adaptive"
-    assert [fields["threshold"][key] for key in ("type", "minimum", "maximum", "default")] == ["number", 0, 1, 0.8]
+    assert [fields["threshold"][key] for key in ("type", "minimum", "maximum", "default")] == ["number", 0, 1, 0.28]
+    assert [fields["first_hop_rows"][key] for key in ("type", "minimum", "default")] == ["integer", 1, 4]
     assert {name: (limit["minimum"], limit["maximum"]) for name, limit in limits.items() if "minimum" in limit} == {
         "max_calls": (0, 2),
         "max_iterations": (0, 2),
@@ -252,7 +255,7 @@ async def test_streaming_gives_one_event_a_step(client: LangGraphClient) -> None
         "recheck_and_pack",
     ]
     assert [name for name in nodes if name in steps] == steps
-    kinds = ["request_inspected", *["search_attempted", "coverage_assessed"] * 2, "evidence_packed"]
+    kinds = ["request_inspected", *["search_attempted", "coverage_assessed"] * 2, "units_scored", "evidence_packed"]
     assert [event["event"] for event in custom] == kinds
     assert custom == updates[-1]["recheck_and_pack"]["trace"]["events"]
 
@@ -260,12 +263,12 @@ async def test_streaming_gives_one_event_a_step(client: LangGraphClient) -> None
 async def test_an_assistant_with_another_threshold_decides_otherwise(client: LangGraphClient) -> None:
     """A threshold in an assistant's context changes the calls made; null fields and a run's own context work too."""
     lenient = await client.assistants.create(
-        GRAPH, context={"threshold": 0.1, "policy": None, "budget": {"max_rows": 2}}, name="lenient"
+        GRAPH, context={"threshold": 0.0, "policy": None, "budget": {"max_rows": 2}}, name="lenient"
     )
     default, changed, lowered = await asyncio.gather(
-        run(client, CONTINUES),
-        run(client, CONTINUES, assistant=lenient["assistant_id"]),
-        run(client, CONTINUES, context={"policy": "always_continue", "budget": {"max_calls": 1}}),
+        run(client, BORDERLINE),
+        run(client, BORDERLINE, assistant=lenient["assistant_id"]),
+        run(client, BORDERLINE, context={"policy": "always_continue", "budget": {"max_calls": 1}}),
     )
     assert [result["packet"]["usage"]["calls"] for result in (default, changed, lowered)] == [2, 1, 1]
     assert (changed["stop_reason"], lowered["stop_reason"]) == ("proxy_sufficient", "resource_budget_exhausted")

@@ -11,6 +11,7 @@ import pytest
 
 from bounded_retrieval.errors import StoreError
 from bounded_retrieval.graph import studio
+from bounded_retrieval.retrievers.bm25 import BM25Searcher
 from bounded_retrieval.retrievers.embeddings import MiniLMEmbeddings
 
 
@@ -91,6 +92,30 @@ def test_an_index_that_cannot_be_opened_is_named_on_the_console(caplog: pytest.L
     assert "studio-index" not in json.dumps([result["packet"], result["trace"]])
     assert ["build/studio-index" in message for message in caplog.messages] == [True, True]
     assert caplog.messages[0].startswith("search_failed lexical: ")
+
+
+@pytest.mark.usefixtures("corpus")
+def test_weights_that_cannot_be_had_are_named_on_the_console(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run goes on without the weights; the console names the channel that failed to give them, and why."""
+
+    def fail(*_: Any) -> None:
+        raise OSError("disk gone")
+
+    monkeypatch.setattr(BM25Searcher, "weigh", fail)
+    assert _ask(studio.create_studio_graph(None).compile())[1][0] == "u0"
+    assert caplog.messages == ["weigh_failed lexical: OSError: disk gone"]
+
+
+@pytest.mark.usefixtures("corpus")
+@pytest.mark.parametrize("context", [{}, {"first_hop_rows": None}])
+def test_fewer_rows_leave_the_dense_search_its_share(context: dict[str, Any]) -> None:
+    """A lowered ``max_rows`` is shared between the two searches, as it is without the form's context."""
+    lowered = studio.StudioContext(budget={"max_rows": 2}, **context)
+    request = {"query": "Which pump hums?", "request": {"policy": "always_continue"}}
+    result = studio.create_studio_graph(None).compile().invoke(request, context=lowered)
+    assert (result["packet"]["usage"]["calls"], result["packet"]["usage"]["rows"]) == (2, 2)
 
 
 def test_the_context_may_hold_nulls_and_nothing_unknown() -> None:

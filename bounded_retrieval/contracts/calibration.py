@@ -1,0 +1,116 @@
+"""A calibrated threshold with what it was chosen by and certified for: the artefact of ``calibrate``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from bounded_retrieval.contracts.budget import Budget
+from bounded_retrieval.contracts.json_objects import parse_object
+from bounded_retrieval.contracts.request import FirstHopRows, Threshold
+from bounded_retrieval.errors import RequestError, SourceError
+
+MAX_FILE_BYTES = 4 * 2**20
+"""Largest calibration file that is read."""
+
+Confidence = Annotated[float, Field(gt=0.5, lt=1, strict=True)]
+
+
+class Slice(BaseModel):
+    """Queries set apart for one purpose: how many, and the SHA-256 of their ids."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    queries: int = Field(ge=1)
+    fingerprint: str
+
+
+class CandidateFigures(BaseModel):
+    """What a candidate threshold did on both slices, and how it fared in the test.
+
+    Attributes:
+        selection_loss, certification_loss: mean of what the baseline's measure is above the candidate's, -1 to 1.
+        selection_dense_share, certification_dense_share: dense calls for each query.
+        upper_bound: the loss lies below it with the declared confidence; only where it was tested.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    threshold: Threshold
+    selection_loss: float
+    selection_dense_share: float
+    certification_loss: float | None = None
+    certification_dense_share: float | None = None
+    upper_bound: float | None = None
+    verdict: Literal["certified", "not_certified", "not_tested"]
+
+
+class Calibration(BaseModel):
+    """A threshold that was certified: who decides with it, how, and what was shown on which queries.
+
+    The claim: on queries like those of the collection, the mean loss in ``measure`` against ``against`` is at most
+    ``epsilon``; a collection for which this is false passes with a probability of at most 1 - ``confidence``. It holds
+    for the searchers, the limits and the settings named here, and for queries drawn as those were.
+
+    Attributes:
+        assessor, assessor_settings, threshold: what decides.
+        fusion, first_hop_rows, limits: what it was certified with.
+        tokenizer, embedding: what the index was built with.
+        slices: ``selection``, ``certification`` and, where some queries were set apart, ``final``.
+        fractions, seed: what the slices were drawn by.
+        candidates: every declared threshold, in the order of the test.
+        figures: means of the arms and the fixed policies on both slices.
+        unit_lengths: characters of the units that the selection queries found, and what share of them fits.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    format: Literal["bounded-retrieval-calibration-1"] = "bounded-retrieval-calibration-1"
+    assessor: str
+    assessor_settings: dict[str, Any]
+    threshold: Threshold
+    fusion: str
+    first_hop_rows: FirstHopRows
+    limits: Budget
+    tokenizer: str
+    embedding: str
+    measure: str
+    against: str
+    epsilon: Annotated[float, Field(ge=0, le=1, strict=True)]
+    confidence: Confidence
+    collection: dict[str, Any]
+    slices: dict[str, Slice]
+    fractions: dict[str, float]
+    seed: int
+    candidates: tuple[CandidateFigures, ...]
+    figures: dict[str, Any]
+    unit_lengths: dict[str, Any]
+    versions: dict[str, str]
+
+    @classmethod
+    def from_file(cls, path: str | Path) -> Self:
+        """Read what ``calibrate`` wrote.
+
+        Raises:
+            SourceError: the file cannot be read, is no JSON object, or no calibration; names the file and the field.
+        """
+        file = Path(path)
+        try:
+            if file.stat().st_size > MAX_FILE_BYTES:
+                raise SourceError(f"{file}: larger than {MAX_FILE_BYTES} bytes; no calibration")
+            text = file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise SourceError(f"{file}: cannot be read ({error.__class__.__name__})") from None
+        named, expected = parse_object(text, str(file)).get("format"), cls.model_fields["format"].default
+        if named != expected:
+            raise SourceError(f"{file}: no calibration (format: expected {expected}, got {str(named)[:60]!r})")
+        try:
+            return cls.model_validate_json(text, strict=True)
+        except ValidationError as error:
+            raise SourceError(f"{file}: {RequestError.from_validation(error, 'calibration')}") from None
+
+    def to_json(self) -> str:
+        """JSON text, the same bytes for the same calibration."""
+        return self.model_dump_json(indent=2) + "\n"

@@ -1,0 +1,155 @@
+"""Assessors that know how rare the query's terms are: weighted coverage, and the scorecard."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from bounded_retrieval.contracts.assessment import AssessmentInput, CoverageAssessment, Factor
+from bounded_retrieval.contracts.scorecard import ScorecardTable, Sign, shipped_scorecard
+from bounded_retrieval.errors import ConfigurationError
+from bounded_retrieval.policies.coverage import absent_identifiers, missing_from
+from bounded_retrieval.policies.signs import DECIMALS, NEAR, Signs, read_signs
+
+RARE = 3
+"""A word that at most so many units hold names what the query is about: without it the result is beside the point."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class IdfCoverage:
+    """Term coverage in which rare terms count more: by inverse document frequency among the units that may be seen.
+
+    Sufficient when the best unit's share of the weights is at least the threshold, with the vetoes of `Scorecard`.
+    Where the lexical searcher gives no weights all terms count alike.
+    """
+
+    name: ClassVar[str] = "idf_coverage"
+    is_pure: ClassVar[bool] = True
+    needs_weights: ClassVar[bool] = True
+    default_threshold: float = 0.9
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """What the assessor was set to, for the trace."""
+        return {"default_threshold": self.default_threshold}
+
+    def assess(self, given: AssessmentInput) -> CoverageAssessment:
+        """Compare the best unit's share with ``given.threshold``."""
+        signs = read_signs(given)
+        factor = Factor(name="coverage", value=signs.coverage, points=signs.coverage, text=_coverage_text(given, signs))
+        return _conclude(self, given, signs, signs.coverage, (factor,))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scorecard:
+    """Adds up points for three signs of a good lexical result and compares their share with the threshold.
+
+    The signs: the query's neighbouring words stand together in some unit (``phrases``), the best unit is well ahead of
+    the last one (``lead``), and one unit holds much of the query by weight (``coverage``). Each is worth a whole number
+    of points that never falls as the sign gets better. An exact identifier of the query that no returned unit holds, or
+    a word that at most `RARE` units of the index hold and none of the returned ones does, keeps it from being
+    sufficient, however many points there are.
+
+    Attributes:
+        table: the points; by default the table that comes with the package.
+        setting: which of the table's thresholds to stop at unless told otherwise: ``default``, ``economy`` (fewer
+            dense calls) or ``quality`` (more).
+    """
+
+    name: ClassVar[str] = "scorecard"
+    is_pure: ClassVar[bool] = True
+    needs_weights: ClassVar[bool] = True
+    table: ScorecardTable = field(default_factory=shipped_scorecard)
+    setting: str = "default"
+
+    def __post_init__(self) -> None:
+        if self.setting not in self.table.thresholds:
+            known = ", ".join(self.table.thresholds)
+            raise ConfigurationError(f"setting: one of {known} (got {self.setting!r})")
+
+    @property
+    def default_threshold(self) -> float:
+        """The threshold of the setting."""
+        return self.table.thresholds[self.setting]
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """The setting and every sign's points, for the trace."""
+        points = {factor.name: [list(factor.edges), list(factor.points)] for factor in self.table.factors}
+        return {"setting": self.setting, "points": points}
+
+    def assess(self, given: AssessmentInput) -> CoverageAssessment:
+        """Compare the share of the points with ``given.threshold``."""
+        signs = read_signs(given)
+        values: dict[Sign, float] = {"phrases": signs.phrases, "lead": signs.lead, "coverage": signs.coverage}
+        texts: dict[Sign, str] = {
+            "phrases": _phrases_text(signs),
+            "lead": _lead_text(signs),
+            "coverage": _coverage_text(given, signs),
+        }
+        factors = tuple(
+            Factor(
+                name=each.name,
+                value=values[each.name],
+                points=each.of(values[each.name]),
+                text=f"{texts[each.name]}: {each.of(values[each.name])} of {each.points[-1]} points",
+            )
+            for each in self.table.factors
+        )
+        share = round(sum(factor.points for factor in factors) / max(1, self.table.most), DECIMALS)
+        return _conclude(self, given, signs, share, factors)
+
+
+def _conclude(
+    assessor: IdfCoverage | Scorecard,
+    given: AssessmentInput,
+    signs: Signs,
+    coverage: float,
+    factors: tuple[Factor, ...],
+) -> CoverageAssessment:
+    fitting = tuple(observation for observation in given.observations if observation.fits)
+    vetoes = _vetoes(given, signs) if fitting and given.query_terms.terms else ("nothing to go by",)
+    relation = "reaches" if coverage >= given.threshold else "is below"
+    reasons = [*(factor.text for factor in factors), f"{coverage:.3f} {relation} {given.threshold:g}", *vetoes]
+    if not signs.is_weighed:
+        reasons.append("the lexical searcher gives no weights: all terms count alike and the lead does not count")
+    return CoverageAssessment(
+        coverage=coverage,
+        threshold=given.threshold,
+        missing_terms=missing_from(given.query_terms, fitting),
+        sufficient=coverage >= given.threshold and not vetoes,
+        reasons=tuple(reasons),
+        factors=factors,
+        assessor=assessor.name,
+        settings=dict(assessor.settings),
+    )
+
+
+def _vetoes(given: AssessmentInput, signs: Signs) -> tuple[str, ...]:
+    fitting = tuple(observation for observation in given.observations if observation.fits)
+    absent = absent_identifiers(given.query_terms, fitting)
+    vetoes = [f"identifiers held exactly by no returned unit: {', '.join(absent)}"] if absent else []
+    if given.weights is not None:
+        holding = given.weights.holding
+        rare = [t for t in given.query_terms.terms if holding.get(t, RARE + 1) <= RARE and t not in signs.anywhere]
+        if rare:
+            vetoes.append(f"rare words (in at most {RARE} units) held by no returned unit: {', '.join(rare)}")
+    return tuple(vetoes)
+
+
+def _coverage_text(given: AssessmentInput, signs: Signs) -> str:
+    share = f"one unit holds {len(signs.held)} of {len(given.query_terms.terms)} terms"
+    return f"{share}, {signs.coverage:.0%} by weight" if signs.is_weighed else share
+
+
+def _phrases_text(signs: Signs) -> str:
+    if not signs.pairs:
+        return "the query has one term"
+    named = ", ".join(f"{first} {second}" for first, second in signs.together)
+    count = f"{len(signs.together)} of {signs.pairs} neighbouring pairs within {NEAR} words"
+    return f"{count} ({named}), {signs.phrases:.0%} by weight" if named else count
+
+
+def _lead_text(signs: Signs) -> str:
+    return f"the best score is ahead of the last by {signs.lead:.1%} of the highest possible"
