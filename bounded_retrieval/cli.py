@@ -43,6 +43,7 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser() -> argparse.ArgumentParser:
     from bounded_retrieval import __version__
+    from bounded_retrieval.evaluation_commands import add_evaluation_commands
 
     parser = _Parser(prog="bounded-retrieval", description="Bounded, inspectable retrieval over your own documents.")
     parser.add_argument("--version", action="version", version=f"bounded-retrieval {__version__}")
@@ -51,6 +52,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_ask(commands)
     _add_demo(commands)
     _add_stats(commands)
+    add_evaluation_commands(commands, _limit)
     return parser
 
 
@@ -81,6 +83,7 @@ def _add_ask(commands: Any) -> None:
     ask.add_argument("query", nargs="?", help="what to find evidence for; may be left out with --path")
     ask.add_argument("--index", required=True, type=Path, metavar="DIR")
     ask.add_argument("--policy", metavar="P", help="adaptive, always_continue, fixed_lexical or fixed_dense")
+    ask.add_argument("--calibration", type=Path, metavar="FILE", help="decide as calibrate has certified")
     ask.add_argument("--threshold", metavar="T", help="coverage at which the adaptive policy stops, 0 to 1")
     ask.add_argument(
         "--limit", action="append", default=[], metavar="NAME=N", help="lower a limit, as in --limit max_rows=4"
@@ -169,6 +172,8 @@ def _run_ask(arguments: argparse.Namespace) -> int:
     from bounded_retrieval.console import make_console, render_packet, render_trace
 
     request = _request(arguments)
+    if arguments.calibration is not None:
+        _check_certified(request)
     query = arguments.query or (arguments.path and str(request["path"]))
     if not query:
         raise RequestError("query: missing; give one, or --path")
@@ -196,6 +201,16 @@ def _request(arguments: argparse.Namespace) -> dict[str, Any]:
     return {name: value for name, value in request.items() if value is not None}
 
 
+def _check_certified(request: dict[str, Any]) -> None:
+    # A request takes precedence over what a graph was built with, a certificate included; only a deadline, which ends
+    # a run and decides nothing, may stand beside it.
+    others = ["--policy"] if request.get("policy") not in (None, "adaptive") else []
+    others += ["--threshold"] if "threshold" in request else []
+    others += [f"--limit {name}" for name in request.get("budget", {}) if name != "deadline_ms"]
+    if others:
+        raise RequestError(f"--calibration: fixes how a run is decided and its limits; leave out {', '.join(others)}")
+
+
 def _asking_options(arguments: argparse.Namespace) -> dict[str, Any]:
     options: dict[str, Any] = {}
     if arguments.tenant is not None or arguments.group:
@@ -206,6 +221,10 @@ def _asking_options(arguments: argparse.Namespace) -> dict[str, Any]:
         from bounded_retrieval.retrievers.relationships import RelationshipStore
 
         options["relationships"] = RelationshipStore.from_jsonl(arguments.relationships)
+    if arguments.calibration is not None:
+        from bounded_retrieval.contracts.calibration import Calibration
+
+        options["calibration"] = Calibration.from_file(arguments.calibration)
     if arguments.diagnostics is not None:
         from bounded_retrieval.integrations.diagnostics import JsonlDiagnostics
 

@@ -45,10 +45,11 @@ def test_ask_shows_reason_cost_missing_and_source(shipped_index: Path, capsys: p
 
 def test_the_threshold_changes_the_calls_made(shipped_index: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """At threshold 0 a partly covered request stops after one call, at 1 it makes two."""
-    query = "Our parcel turned up smashed by the courier"
+    query = "How do I put a SIM card into the GT-40?"
     low = _packet(capsys, query, "--index", str(shipped_index), "--threshold", "0")
     high = _packet(capsys, query, "--index", str(shipped_index), "--threshold", "1")
     assert (low["usage"]["calls"], high["usage"]["calls"]) == (1, 2)
+    assert low["missing_terms"] == ["put"]
 
 
 def test_policies_and_limits_are_taken_from_the_command_line(

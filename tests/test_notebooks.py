@@ -9,7 +9,7 @@ from nbclient import NotebookClient
 from nbformat import NotebookNode
 
 NOTEBOOKS = Path(__file__).resolve().parents[1] / "notebooks"
-WITH_PICTURES = {"01_first_tour", "03_stop_or_continue"}
+WITH_PICTURES = {"01_first_tour", "03_stop_or_continue", "05_experiment"}
 NAMES = sorted(path.stem for path in NOTEBOOKS.glob("*.ipynb"))
 
 SECONDS = 60
@@ -74,9 +74,15 @@ def run(
     return name, executed[name]
 
 
-def test_the_four_notebooks_are_there() -> None:
-    """A first tour, a chain and an agent, stop or continue, and the recursive chain."""
-    assert NAMES == ["01_first_tour", "02_rag_chain_and_agent", "03_stop_or_continue", "04_recursive_chain"]
+def test_the_five_notebooks_are_there() -> None:
+    """A first tour, a chain and an agent, stop or continue, the recursive chain, and the experiment."""
+    assert NAMES == [
+        "01_first_tour",
+        "02_rag_chain_and_agent",
+        "03_stop_or_continue",
+        "04_recursive_chain",
+        "05_experiment",
+    ]
 
 
 @pytest.mark.parametrize("name", NAMES)
