@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bounded_retrieval.contracts.budget import Budget, Usage
+    from bounded_retrieval.contracts.calibration import Calibration
     from bounded_retrieval.contracts.candidate import Candidate
     from bounded_retrieval.contracts.chain import ChainLimits, ChainResult, Hop, NextQuery, SubAnswer
     from bounded_retrieval.contracts.eligibility import EligibilityView
@@ -26,9 +27,11 @@ if TYPE_CHECKING:
     from bounded_retrieval.integrations.langchain import BoundedRetriever, create_retrieval_tool
     from bounded_retrieval.policies.chaining import ChainRules
     from bounded_retrieval.policies.coverage import TermCoverage
+    from bounded_retrieval.policies.fusion import ReciprocalRankFusion, ScoreFusion
     from bounded_retrieval.policies.metadata_view import MetadataView
     from bounded_retrieval.policies.planners import TemplatePlanner
     from bounded_retrieval.policies.reading import ExtractiveReader
+    from bounded_retrieval.policies.weighted import IdfCoverage, Scorecard
     from bounded_retrieval.retrievers.bm25 import BM25Searcher
     from bounded_retrieval.retrievers.chroma import ChromaSearcher
     from bounded_retrieval.retrievers.relationships import RelationshipStore
@@ -42,6 +45,7 @@ _HOMES = {
     "BoundedRetrievalError": "errors",
     "BoundedRetriever": "integrations.langchain",
     "Budget": "contracts.budget",
+    "Calibration": "contracts.calibration",
     "Candidate": "contracts.candidate",
     "ChainLimits": "contracts.chain",
     "ChainResult": "contracts.chain",
@@ -54,12 +58,16 @@ _HOMES = {
     "EvidencePacket": "contracts.packet",
     "ExtractiveReader": "policies.reading",
     "Hop": "contracts.chain",
+    "IdfCoverage": "policies.weighted",
     "JsonlDiagnostics": "integrations.diagnostics",
     "MetadataView": "policies.metadata_view",
     "NextQuery": "contracts.chain",
+    "ReciprocalRankFusion": "policies.fusion",
     "RelationshipStore": "retrievers.relationships",
     "RetrievalFailedError": "errors",
     "RetrievalRequest": "contracts.request",
+    "ScoreFusion": "policies.fusion",
+    "Scorecard": "policies.weighted",
     "StopReason": "contracts.stop",
     "SubAnswer": "contracts.chain",
     "TemplatePlanner": "policies.planners",
@@ -79,6 +87,7 @@ __all__ = [
     "BoundedRetrievalError",
     "BoundedRetriever",
     "Budget",
+    "Calibration",
     "Candidate",
     "ChainLimits",
     "ChainResult",
@@ -91,12 +100,16 @@ __all__ = [
     "EvidencePacket",
     "ExtractiveReader",
     "Hop",
+    "IdfCoverage",
     "JsonlDiagnostics",
     "MetadataView",
     "NextQuery",
+    "ReciprocalRankFusion",
     "RelationshipStore",
     "RetrievalFailedError",
     "RetrievalRequest",
+    "ScoreFusion",
+    "Scorecard",
     "StopReason",
     "SubAnswer",
     "TemplatePlanner",
