@@ -65,6 +65,15 @@ def _open(name: str) -> Any:
         raise RequestError(f"ir_datasets: knows no data set {shown(name)}") from error
 
 
+def is_known(name: str) -> bool:
+    """Whether ir_datasets is installed and has a data set of this name."""
+    try:
+        import ir_datasets
+    except ImportError:
+        return False
+    return name in ir_datasets.registry
+
+
 def _queries(dataset: Any, source: str) -> tuple[Query, ...]:
     if not dataset.has_queries():
         raise SourceError(f"{source}: has no queries")

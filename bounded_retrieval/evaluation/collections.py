@@ -7,13 +7,14 @@ and used after the runs only; no policy sees them.
 
 from __future__ import annotations
 
+import os
 from importlib.resources import files
 from pathlib import Path
 
 from bounded_retrieval.errors import RequestError, SourceError
 from bounded_retrieval.evaluation._beir import CORPUS, QRELS, QUERIES, load_beir
 from bounded_retrieval.evaluation._collection import Collection, Found, Judgements, Kind, Query, Survey
-from bounded_retrieval.evaluation._ir_datasets import PREFIXES, load_ir_datasets
+from bounded_retrieval.evaluation._ir_datasets import PREFIXES, is_known, load_ir_datasets
 from bounded_retrieval.evaluation._tables import SUFFIXES, load_table
 from bounded_retrieval.evaluation._trec import has_judgements, has_queries, load_trec
 from bounded_retrieval.ingest.decoding import cannot_read
@@ -33,8 +34,8 @@ def load_collection(
 
     Args:
         source: ``device_support`` (the shipped collection; a folder of that name is ``./device_support``),
-            ``ir_datasets:ID`` or ``irds:ID``, a BEIR folder, a folder of TREC files, a file of documents (with
-            ``queries`` and ``qrels``), or a table (``.csv``, ``.tsv``).
+            ``ir_datasets:ID`` or ``irds:ID`` (or the bare id, as text, where no such path exists), a BEIR folder, a
+            folder of TREC files, a file of documents (with ``queries`` and ``qrels``), or a table (``.csv``, ``.tsv``).
         split: whose judgements are read; only BEIR folders have several.
         queries: a file in place of the source's queries.
         qrels: a file in place of the source's judgements; then all queries are kept and there is no split.
@@ -77,7 +78,10 @@ def _dataset_name(source: str | Path) -> str:
     named = str(source)
     prefix = next((prefix for prefix in PREFIXES if named.startswith(prefix)), None)
     if prefix is None:
-        return ""
+        # A path that is there is meant before a data set of the same name.
+        # (`Path.exists` raises for a name too long to be one.)
+        is_path = isinstance(source, Path) or os.path.exists(named)  # noqa: PTH110
+        return named if not is_path and is_known(named) else ""
     if not named.removeprefix(prefix).strip():
         raise RequestError(f"source: {named!r} names no data set (expected {prefix}ID)")
     return named.removeprefix(prefix).strip()

@@ -83,7 +83,7 @@ def test_a_data_set_is_read_by_its_id(register: Callable[..., str]) -> None:
     """Both prefixes; texts as ir_datasets gives them, the title apart, other fields of queries as metadata."""
     source = register(**FILES)
     collection = load_collection(source)
-    assert load_collection(f"irds:{NAME}") == collection
+    assert load_collection(f"irds:{NAME}") == load_collection(NAME) == collection
     assert (collection.name, collection.kind, collection.split) == (NAME, "ir_datasets", "")
     assert [(query.query_id, query.text, query.metadata) for query in collection.queries] == [
         ("q1", "what moves water", {"description": "Which device moves water?"}),
