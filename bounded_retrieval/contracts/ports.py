@@ -43,7 +43,11 @@ Optional besides: ``tokenizer``, the one its index was built with; ``stem``, how
 """
 
 DenseSearcher = Searcher
-"""A searcher by vectors."""
+"""A searcher by vectors.
+
+Optional besides: ``has_known_scale``, false where its scores are not spread as the default fusion expects (cosines from
+about 0 to .8), so that ranks are the better default.
+"""
 
 
 @runtime_checkable

@@ -76,7 +76,7 @@ def create_bounded_retrieval(  # noqa: PLR0913 - one keyword for each part a cal
         assessor: infers from the returned units whether to stop; by default `Scorecard`, or `TermCoverage` over a
             lexical searcher that cannot weigh a query's terms.
         fusion: ranks the candidates of both channels; by default `ScoreFusion`, or `ReciprocalRankFusion` over
-            searchers that cannot score what the other one found.
+            searchers that cannot score what the other one found, or whose scores are of another scale.
         preset: ``"reference"`` is term coverage at .8, reciprocal rank fusion, 3 + 3 rows, and never changes.
         policy: who decides after the first search, unless the request or the context says otherwise.
         threshold: 0 to 1; none takes the assessor's own default.

@@ -22,7 +22,7 @@ from bounded_retrieval.contracts.normalise import clean_text
 from bounded_retrieval.errors import ConfigurationError, EmbeddingMismatchError, StoreError
 from bounded_retrieval.retrievers import _chroma_store
 from bounded_retrieval.retrievers._chroma_filter import compile_where, decides_whole, pack_metadata, unpack_metadata
-from bounded_retrieval.retrievers.embeddings import MiniLMEmbeddings, embedding_identity
+from bounded_retrieval.retrievers.embeddings import MiniLMEmbeddings, WordLlamaEmbeddings, embedding_identity
 from bounded_retrieval.retrievers.units import read_units
 
 if TYPE_CHECKING:
@@ -138,6 +138,14 @@ class ChromaSearcher:
             searcher = cls(collection, embedding, id_key=id_key)
             searcher._release = weakref.finalize(searcher, opened.pop_all().close)
         return searcher
+
+    @property
+    def has_known_scale(self) -> bool:
+        """Whether its scores are spread as the default fusion was fitted to: with the built-in embeddings they are.
+
+        Those of many others crowd, at .7 to .9 say, and would hardly count beside the lexical ones.
+        """
+        return isinstance(self.embedding, (MiniLMEmbeddings, WordLlamaEmbeddings))
 
     def search(self, query: str, k: int, filter: Filter | None = None) -> list[Candidate]:
         """Return at most ``k`` candidates with their units, best first.

@@ -24,6 +24,8 @@ from bounded_retrieval.policies.fusion import ReciprocalRankFusion, ScoreFusion
 from bounded_retrieval.policies.replay import replay
 from bounded_retrieval.policies.weighted import IdfCoverage, Scorecard
 from bounded_retrieval.retrievers.bm25 import BM25Searcher
+from bounded_retrieval.retrievers.chroma import ChromaSearcher
+from bounded_retrieval.retrievers.embeddings import MiniLMEmbeddings
 
 OWN = shipped_scorecard().thresholds["default"]
 """Where the scorecard stops unless told otherwise."""
@@ -76,6 +78,21 @@ def test_the_defaults_follow_from_what_the_searchers_can_do(words: str, meanings
         4 if scores else 3,
         OWN if weighs else 0.8,
     )
+
+
+@pytest.mark.parametrize(
+    ("embedding", "expected"),
+    [
+        (MiniLMEmbeddings(), ("scorecard", "score_fusion", 4, OWN)),
+        (DeterministicFakeEmbedding(size=8), ("term_coverage", "rrf", 3, 0.8)),
+    ],
+)
+def test_scores_of_an_unknown_scale_are_not_added(embedding: Any, expected: tuple[str, str, int, float]) -> None:
+    """Cosines of another embedding than the built-in ones may crowd: the reference parts are the default over it."""
+    found = [Document(id="a", page_content="the pump")]
+    dense = ChromaSearcher.from_documents(found, embedding)
+    assert settled(BM25Searcher.from_documents(found), dense) == expected
+    dense.close()
 
 
 def test_each_default_gives_way_to_what_is_given() -> None:

@@ -20,6 +20,7 @@ from bounded_retrieval.errors import RequestError
 from bounded_retrieval.graph.bounded import create_bounded_retrieval
 from bounded_retrieval.policies.fusion import ReciprocalRankFusion, ScoreFusion
 from bounded_retrieval.policies.replay import replay
+from bounded_retrieval.policies.weighted import Scorecard
 from bounded_retrieval.retrievers.bm25 import BM25Searcher
 from bounded_retrieval.retrievers.chroma import ChromaSearcher
 
@@ -199,10 +200,11 @@ def store() -> Any:
 
 
 def watched(store: Any, **options: Any) -> Outcome:
-    """One run over real searchers, from a count of 0."""
+    """One run over real searchers, from a count of 0, with the parts that are the default over a built-in embedding."""
     store.forget_queries()
     store.used = store.embedding.queries = 0
-    return ask(BM25Searcher.from_documents(STORED), store, **options)
+    parts = {"assessor": Scorecard(), "fusion": ScoreFusion()}
+    return ask(BM25Searcher.from_documents(STORED), store, **parts, **options)
 
 
 @pytest.mark.parametrize("options", [{"threshold": 0.0}, {"policy": "fixed_lexical"}], ids=["adaptive", "fixed"])
