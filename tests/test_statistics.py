@@ -471,7 +471,7 @@ def test_lines_are_read_one_by_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["reasons.svg", "reasons.png", "REASONS.PNG"])
 def test_a_picture_is_the_same_to_the_byte(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
     """The picture is drawn twice with the same bytes, without a date, and standard output stays JSON."""
-    pytest.importorskip("matplotlib")
+    pytest.importorskip("matplotlib", reason="needs the extra plots")
     runs, drawn = _write(tmp_path / "runs.jsonl", list(_real_runs().values())), []
     for folder in ("one", "two"):
         target = tmp_path / folder / name
@@ -488,7 +488,7 @@ def test_a_picture_is_the_same_to_the_byte(tmp_path: Path, capsys: pytest.Captur
 
 def test_a_picture_of_one_kind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Where there are only chains the picture shows only chains."""
-    pytest.importorskip("matplotlib")
+    pytest.importorskip("matplotlib", reason="needs the extra plots")
     target = tmp_path / "p.svg"
     _stats(capsys, _write(tmp_path / "runs.json", [_real_runs()["chain depth_cap"]]), "--plot", target)
     assert "bounded" not in target.read_text(encoding="utf-8")

@@ -125,7 +125,9 @@ def describe_cost(limits: Budget, usage: Usage) -> str:
 
 
 def describe_contributions(item: EvidenceItem) -> str:
-    """What each channel added to an item's fused score; nothing where that is not known."""
+    """What each channel added to an item's fused score; nothing where one channel gave all of it, or none is known."""
+    if len(item.contributions) < 2:  # noqa: PLR2004 - a sum has two parts
+        return ""
     return " + ".join(f"{channel} {added:.4f}" for channel, added in item.contributions.items())
 
 

@@ -121,6 +121,10 @@ class _Laboratory:
     def compiled(self, variant: Variant) -> Any:
         return variant.build(self.lexical, self.dense, self.units, self.budget).compile(name=variant.name)
 
+    def answers(self, queries: Sequence[Query]) -> Answers:
+        """What cached searchers keep of each query."""
+        return {q.query_id: {"lexical": self.lexical.rows(q.text), "dense": self.dense.rows(q.text)} for q in queries}
+
 
 def run_experiment(  # noqa: PLR0913 - all but the parts are keywords with defaults
     collection: Collection,
@@ -159,24 +163,15 @@ def run_experiment(  # noqa: PLR0913 - all but the parts are keywords with defau
     tell = progress or (lambda _stage, _done, _total: None)
     limits = budget or Budget()
     chosen = _with_arms(default_variants(limits) if variants is None else variants, limits)
-    queries = tuple(collection.judged() if queries is None else queries)
-    if not queries:
-        raise SourceError(f"{collection.name}: no query has a relevant unit")
+    queries = _some(collection, queries)
     real = _Laboratory(lexical=lexical, dense=dense, units=units, budget=limits)
     watch = _Watch()
     kept = _retrieve(real, queries, limits.max_rows, tell)
-    answers = {
-        query.query_id: {"lexical": kept.lexical.rows(query.text), "dense": kept.dense.rows(query.text)}
-        for query in queries
-    }
+    answers = kept.answers(queries)
     watch.stop("retrieval")
     if retrieved is not None:
         retrieved(answers)
-    adaptive = [variant for variant in chosen if variant.policy == "adaptive"]
-    runs = len(set(_first_alike(chosen).values())) + len(set(_first_alike(adaptive).values()))
-    steps = _Steps(total=runs * len(queries), tell=tell)
-    raw = _once(chosen, lambda variant: _run(kept.compiled(variant), queries, steps))
-    reached = _once(adaptive, lambda variant: _reach(kept, variant, queries, steps))
+    raw, reached = _decide(kept, chosen, queries, tell)
     watch.stop("policies")
     checked, latencies = _check_live(real, kept, chosen, _spread(queries, live), tell)
     watch.stop("live")
@@ -192,6 +187,24 @@ def run_experiment(  # noqa: PLR0913 - all but the parts are keywords with defau
         seconds=watch.seconds,
         latencies=latencies,
     )
+
+
+def _some(collection: Collection, queries: Sequence[Query] | None) -> tuple[Query, ...]:
+    found = tuple(collection.judged() if queries is None else queries)
+    if not found:
+        raise SourceError(f"{collection.name}: no query has a relevant unit")
+    return found
+
+
+def _decide(
+    kept: _Laboratory, variants: Sequence[Variant], queries: Sequence[Query], tell: Progress
+) -> tuple[dict[str, dict[str, Outcome]], dict[str, dict[str, Reached]]]:
+    """Every variant's runs, without measures, and what every adaptive one reached."""
+    adaptive = [variant for variant in variants if variant.policy == "adaptive"]
+    runs = len(set(_first_alike(variants).values())) + len(set(_first_alike(adaptive).values()))
+    steps = _Steps(total=runs * len(queries), tell=tell)
+    raw = _once(variants, lambda variant: _run(kept.compiled(variant), queries, steps))
+    return raw, _once(adaptive, lambda variant: _reach(kept, variant, queries, steps))
 
 
 def _once(variants: Sequence[Variant], make: Callable[[Variant], T]) -> dict[str, T]:

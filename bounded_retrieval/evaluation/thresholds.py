@@ -179,11 +179,10 @@ def calibrate(  # noqa: PLR0913 - all but the parts are keywords with defaults
         if lengths is not None:
             lengths(measured)
 
+    parts = (lexical, dense, units)
     experiment = run_experiment(
         collection,
-        lexical,
-        dense,
-        units,
+        *parts,
         variants=_policies(declared),
         budget=declared.budget,
         queries=[*slices["selection"], *slices["certification"]],

@@ -252,7 +252,7 @@ def test_hostile_data_is_only_text(visit) -> None:
 
 def check_with_axe(page, **options) -> None:
     """Run the accessibility checks on what is shown."""
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed").Axe()
     found = axe.run(page, options=options)
     assert found.violations_count == 0, found.generate_report()
 

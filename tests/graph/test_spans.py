@@ -14,7 +14,7 @@ from bounded_retrieval.graph.chain import create_recursive_retrieval
 from bounded_retrieval.graph.chain_state import LOG
 from bounded_retrieval.testing import ScriptedSearcher
 
-otel = pytest.importorskip("opentelemetry.sdk.trace")
+otel = pytest.importorskip("opentelemetry.sdk.trace", reason="needs the extra otel and its SDK")
 
 QUESTION = "who directs the harbour museum secretquestion"
 NUMBERS = {"hop", "units", "new_units", "calls"}

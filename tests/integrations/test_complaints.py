@@ -40,7 +40,7 @@ DOCUMENTS = [
 
 async def test_a_filter_holds_under_ainvoke_too() -> None:
     """Complaint: a filter applied in the sync path and forgotten in ainvoke."""
-    langchain_chroma = pytest.importorskip("langchain_chroma")
+    langchain_chroma = pytest.importorskip("langchain_chroma", reason="langchain-chroma is not installed")
     embedding = DeterministicFakeEmbedding(size=16)
     chroma = langchain_chroma.Chroma(collection_name="complaints", embedding_function=embedding)
     chroma.add_documents(DOCUMENTS)

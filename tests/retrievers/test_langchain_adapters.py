@@ -149,7 +149,7 @@ async def test_a_filter_is_pushed_down_to_an_in_memory_store(store, search, filt
 @pytest.mark.parametrize("filter", FILTERS)
 async def test_a_filter_is_translated_for_a_chroma_store(search, filter):
     """langchain-chroma gets a where clause; several keys, negations and text orderings all hold."""
-    langchain_chroma = pytest.importorskip("langchain_chroma")
+    langchain_chroma = pytest.importorskip("langchain_chroma", reason="langchain-chroma is not installed")
     chroma = langchain_chroma.Chroma(collection_name="adapter", embedding_function=EMBEDDING)
     chroma.add_documents(UNITS)
     searcher = as_searcher(chroma, "dense")
@@ -260,7 +260,7 @@ def test_what_a_store_decides_itself_is_told(store, filter):
 @pytest.mark.parametrize(("filter", "whole"), list(zip(FILTERS, [True, True, False, False, True], strict=True)))
 def test_what_a_chroma_store_decides_itself_is_told(filter, whole):
     """Of Chroma it depends on the filter: where it is said to decide, its rows are the passing ones."""
-    langchain_chroma = pytest.importorskip("langchain_chroma")
+    langchain_chroma = pytest.importorskip("langchain_chroma", reason="langchain-chroma is not installed")
     chroma = langchain_chroma.Chroma(collection_name="pushed", embedding_function=EMBEDDING)
     chroma.add_documents(UNITS)
     try:
