@@ -23,9 +23,9 @@ hops, unless a row says otherwise. Each hop is one adaptive controller run, by d
 one hop cannot fill a packet of 8. Sub-answers are right when they equal the annotated one after SQuAD's normalisation;
 a chain's final answer is its latest sub-answer.
 
-The questions are not new to what is measured: the scorecard's points and thresholds were fitted to half of each of
-these collections (by nDCG@4), stems, titles, fusion and rows were chosen on them, and the reader's weights were fitted
-to half of MuSiQue's sub-questions. What loses here loses all the same; what gains may gain less elsewhere.
+The questions are not new to what is measured: the scorecard's points were fitted to half of each of these
+collections (by nDCG@4), thresholds, stems, titles, fusion and rows were chosen on them, and the reader's weights were
+fitted to half of MuSiQue's sub-questions. What loses here loses all the same; what gains may gain less elsewhere.
 Intervals are 95% paired bootstrap intervals over questions.
 """
 

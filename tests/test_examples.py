@@ -49,8 +49,8 @@ SHOWN = {
         "only the diagnostics sink is told: {'pump-code': 'denied'}",
     ),
     "parent_graph_fan_out.py": (
-        "a branch decides: scorecard 0.47 against 0.28, so recheck_and_pack",
-        "a branch decides: scorecard 0.00 against 0.28, so recheck_and_pack",
+        "a branch decides: scorecard 0.45 against 0.35, so recheck_and_pack",
+        "a branch decides: scorecard 0.09 against 0.35, so recheck_and_pack",
         "proxy_sufficient; missing: -",
         "resource_budget_exhausted; missing: mount, vehicle, dashboard",
     ),

@@ -45,12 +45,15 @@ def _by_system(figures: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def test_every_system_has_recall_at_both_sizes_and_its_cost(figures: dict[str, Any]) -> None:
-    """Shares lie between 0 and 1, a larger packet finds no less, an interval holds its mean, and calls are counted as made."""
+    """Shares lie between 0 and 1, more of one ranking finds no less, an interval holds its mean, and calls are counted."""
     assert figures["questions"] == QUESTIONS == sum(figures["by_hops"].values())
     rows = _by_system(figures)
     assert {"lexical", "dense", "lexical + dense, fused", "controller, adaptive", "chain: template, gold"} <= set(rows)
     for row in rows.values():
-        assert 0 <= row["recall_4"] <= row["recall_8"] <= 1
+        assert 0 <= row["recall_4"] <= 1
+        assert 0 <= row["recall_8"] <= 1
+        # An adaptive run with more rows may decide otherwise, and so find less.
+        assert row["recall_4"] <= row["recall_8"] or row["system"] not in {"lexical", "dense", "lexical + dense, fused"}
         assert row["all_found_4"] <= row["recall_4"]
         assert row["units_4"] <= 4
         assert row["units_8"] <= 8

@@ -12,7 +12,12 @@ from bounded_retrieval.contracts.normalise import clean_metadata
 
 
 class QueryTerms(BaseModel):
-    """What of a query is looked for: retained terms in order, and the exact identifiers among them (folded)."""
+    """What of a query is looked for.
+
+    Attributes:
+        terms: retained terms in query order.
+        identifiers: the exact identifiers among them, folded.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -30,7 +35,8 @@ class QueryWeights(BaseModel):
         attainable: what no unit's lexical score for the query exceeds: the sum over the terms that are searched for.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # An instance may have been made without any check, as by `model_copy`.
+    model_config = ConfigDict(frozen=True, extra="forbid", revalidate_instances="always")
 
     terms: dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]]
     holding: dict[str, Annotated[int, Field(ge=0)]] = Field(default_factory=dict)
@@ -38,7 +44,14 @@ class QueryWeights(BaseModel):
 
 
 class Factor(BaseModel):
-    """One thing that an assessment rests on: its value, what it added, and what it means, in words."""
+    """One thing that an assessment rests on.
+
+    Attributes:
+        name: stands in the trace.
+        value: what was measured.
+        points: what it added.
+        text: what that means, in words.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -52,6 +65,7 @@ class Observation(BaseModel):
     """Facts about one returned unit, before anything is inferred from them.
 
     Attributes:
+        unit_id: which unit.
         matched_terms: retained query terms that the unit's title or text holds, in query order.
         matched_identifiers: query identifiers that it holds exactly (after NFKC, case and dash folding).
         chars: characters of its text.
@@ -72,6 +86,7 @@ class CoverageAssessment(BaseModel):
 
     Attributes:
         coverage: 0 to 1; what is compared with the threshold.
+        threshold: 0 to 1; what it was compared with.
         missing_terms: retained terms, then identifiers, that no returned unit that fits holds.
         sufficient: whether the declared test passed. It says nothing about the evidence being correct.
         best_unit_id: the unit that ``coverage`` was taken from, where there is one.
@@ -80,7 +95,8 @@ class CoverageAssessment(BaseModel):
         assessor, settings: the assessor's name and everything it was set to.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # An instance may have been made without any check, as by `model_copy`.
+    model_config = ConfigDict(frozen=True, extra="forbid", revalidate_instances="always")
 
     coverage: float = Field(ge=0, le=1, allow_inf_nan=False)
     threshold: float = Field(ge=0, le=1, allow_inf_nan=False)
@@ -101,10 +117,15 @@ class CoverageAssessment(BaseModel):
 class AssessmentInput(BaseModel):
     """All that an assessor may see. There is no field through which a judgement could arrive.
 
-    ``observations`` are in the order in which units were first seen; ``units`` and ``candidates`` are the
-    same units' texts and the rows that brought them. ``weights`` are there for an assessor that asks for them
-    (``needs_weights = True``), if the lexical searcher can give them; ``rows_asked`` is how many rows the lexical
-    search asked for.
+    Attributes:
+        query: the text of the request.
+        query_terms: what of it is looked for.
+        observations: facts about the returned units, in the order in which these were first seen.
+        candidates: the rows that brought them.
+        units: the same units' texts, by id.
+        threshold: 0 to 1; what the assessor's figure is to be compared with.
+        weights: for an assessor that asks for them (``needs_weights = True``), if the lexical searcher can give them.
+        rows_asked: how many rows the lexical search asked for.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -33,8 +33,15 @@ class Budget(BaseModel):
 class Usage(BaseModel):
     """What one run has spent.
 
-    ``calls`` counts failed calls too; ``dense_calls`` is the part of it that went to the dense channel;
-    ``scored_units`` counts observed units whose score was looked up.
+    Attributes:
+        calls: retrieval calls, failed ones too.
+        dense_calls: those of them that went to the dense channel.
+        iterations: searches with their assessment.
+        rows: candidate rows returned, duplicates too.
+        reads: distinct units read.
+        scored_units: observed units whose score was looked up.
+        units: whole units in the packet.
+        chars: characters of the packet, separators included.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -9,8 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bounded_retrieval.contracts.budget import Budget
 from bounded_retrieval.contracts.json_objects import parse_object
+from bounded_retrieval.contracts.regular_file import check_regular
 from bounded_retrieval.contracts.request import FirstHopRows, Threshold
-from bounded_retrieval.errors import RequestError, SourceError
+from bounded_retrieval.errors import RequestError, SourceError, quoted
 
 MAX_FILE_BYTES = 4 * 2**20
 """Largest calibration file that is read."""
@@ -19,7 +20,12 @@ Confidence = Annotated[float, Field(gt=0.5, lt=1, strict=True)]
 
 
 class Slice(BaseModel):
-    """Queries set apart for one purpose: how many, and the SHA-256 of their ids."""
+    """Queries set apart for one purpose.
+
+    Attributes:
+        queries: how many.
+        fingerprint: SHA-256 of their ids.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -31,9 +37,11 @@ class CandidateFigures(BaseModel):
     """What a candidate threshold did on both slices, and how it fared in the test.
 
     Attributes:
+        threshold: the candidate.
         selection_loss, certification_loss: mean of what the baseline's measure is above the candidate's, -1 to 1.
         selection_dense_share, certification_dense_share: dense calls for each query.
         upper_bound: the loss lies below it with the declared confidence; only where it was tested.
+        verdict: how it fared.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -55,14 +63,19 @@ class Calibration(BaseModel):
     for the searchers, the limits and the settings named here, and for queries drawn as those were.
 
     Attributes:
+        format: name and version of the file's format.
         assessor, assessor_settings, threshold: what decides.
         fusion, first_hop_rows, limits: what it was certified with.
         tokenizer, embedding: what the index was built with.
+        measure, against: what the loss is a difference in, and from which policy.
+        epsilon, confidence: the largest mean loss that was asked for, and how surely.
+        collection: its name, kind, split and fingerprint.
         slices: ``selection``, ``certification`` and, where some queries were set apart, ``final``.
         fractions, seed: what the slices were drawn by.
         candidates: every declared threshold, in the order of the test.
         figures: means of the arms and the fixed policies on both slices.
         unit_lengths: characters of the units that the selection queries found, and what share of them fits.
+        versions: of Python and of the packages that decide the figures.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -97,6 +110,7 @@ class Calibration(BaseModel):
             SourceError: the file cannot be read, is no JSON object, or no calibration; names the file and the field.
         """
         file = Path(path)
+        check_regular(file)
         try:
             if file.stat().st_size > MAX_FILE_BYTES:
                 raise SourceError(f"{file}: larger than {MAX_FILE_BYTES} bytes; no calibration")
@@ -105,7 +119,7 @@ class Calibration(BaseModel):
             raise SourceError(f"{file}: cannot be read ({error.__class__.__name__})") from None
         named, expected = parse_object(text, str(file)).get("format"), cls.model_fields["format"].default
         if named != expected:
-            raise SourceError(f"{file}: no calibration (format: expected {expected}, got {str(named)[:60]!r})")
+            raise SourceError(f"{file}: no calibration (format: expected {expected}, got {quoted(named)})")
         try:
             return cls.model_validate_json(text, strict=True)
         except ValidationError as error:

@@ -50,8 +50,13 @@ class Candidate(BaseModel):
 class Unit(BaseModel):
     """A unit of text as the controller holds it: JSON-native, cleaned, with the fingerprint of its text.
 
-    ``title`` is the document's ``title`` metadata and is not repeated in ``metadata``; ``metadata_converted`` says
-    that some value had no JSON-native form and became a string.
+    Attributes:
+        unit_id: the unit's stable id.
+        fingerprint: identity of the text: the first 32 hexadecimal digits of its SHA-256.
+        title: the document's ``title`` metadata, empty where it has none.
+        text: the whole text.
+        metadata: the rest of the public metadata, without the title.
+        metadata_converted: whether some value had no JSON-native form and became a string.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -92,6 +97,17 @@ class Unit(BaseModel):
         """The unit as a LangChain document, its title back in the metadata."""
         metadata = {"title": self.title, **self.metadata} if self.title else dict(self.metadata)
         return Document(id=self.unit_id, page_content=self.text, metadata=metadata)
+
+
+def read_unit(document: Any, unit_id: str, private: Collection[str] = ()) -> Unit | None:
+    """The unit that a foreign object holds; none where it is no document, its text is blank, or it cannot be read."""
+    if not isinstance(document, Document):
+        return None
+    try:
+        unit = Unit.from_document(document, unit_id, private)
+    except Exception:  # noqa: BLE001 - a document made without checks may raise whatever its fields raise
+        return None
+    return unit if unit.text.strip() else None
 
 
 def searchable_text(title: str, text: str) -> str:

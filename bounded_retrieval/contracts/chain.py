@@ -65,7 +65,12 @@ class ChainLimits(BaseModel):
 
 
 class ChainRequest(_Frozen):
-    """What a caller may settle for one chain besides its query."""
+    """What a caller may settle for one chain besides its query.
+
+    Attributes:
+        query_id: identity of the question; by default a stable hash of its text.
+        limits: may only lower the builder's; fields left out are inherited.
+    """
 
     query_id: Annotated[str, Field(min_length=1, max_length=200)] | None = None
     limits: ChainLimits | None = None
@@ -124,14 +129,25 @@ class NextQuery(_Frozen):
 
 
 class Sufficiency(_Frozen):
-    """What a sufficiency test said of the trail so far, and the tokens that it took."""
+    """What a sufficiency test said of the trail so far.
+
+    Attributes:
+        sufficient: whether the declared test passed.
+        tokens: tokens of the model that was asked, 0 where none was.
+    """
 
     sufficient: bool
     tokens: Count = 0
 
 
 class ChainUsage(_Frozen):
-    """What hops have spent: retrieval calls (of them dense), rows, reads, and tokens as stated or estimated."""
+    """What hops have spent.
+
+    Attributes:
+        calls, dense_calls: retrieval calls, and those of them that went to the dense channel.
+        rows, reads: candidate rows returned, and distinct units read.
+        tokens: tokens of the models, as stated or estimated.
+    """
 
     calls: Count = 0
     dense_calls: Count = 0
@@ -146,7 +162,13 @@ class ChainUsage(_Frozen):
 
 
 class Check(_Frozen):
-    """One rule that was checked after a hop: whether it fired, and what it found, in words and counts."""
+    """One rule that was checked after a hop.
+
+    Attributes:
+        rule: the stop reason that it gives.
+        fired: whether it ended the chain.
+        found: what it found, in words and counts.
+    """
 
     rule: StopReason
     fired: bool
@@ -187,12 +209,15 @@ class ChainResult(_Frozen):
     """How a chain ended. `from_result` gives one of the two types below.
 
     Attributes:
+        query, query_id: the question, and its identity.
         stop_reason: the rule that ended the chain, never more than that.
         resolved: whether the chain ended by itself and nothing stayed open. Nobody has said that the answer is right.
         unresolved: the parts of the question that stayed open, in the words of the queries.
         clarification: a question to the caller, under ``on_stop="clarify"``.
         trail: the hops in order.
         documents: the units found, by turns from each hop, within the limits.
+        limits, usage: what the chain was allowed, and what all hops spent.
+        notes: stable snake_case words on what else a reader should know.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)

@@ -56,7 +56,11 @@ that neither it nor its views' ``allowed`` do I/O, so that they run without a th
 
 
 class ViewStamp(BaseModel):
-    """Which view was in force, in which version. Nothing else of a view enters state."""
+    """Which view was in force. Nothing else of a view enters state.
+
+    Attributes:
+        view_id, version: as the view itself says.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -24,7 +24,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from bounded_retrieval.errors import RequestError
+from bounded_retrieval.errors import RequestError, quoted
 
 Filter = Mapping[str, Any]
 Metadata = Mapping[str, Any]
@@ -96,7 +96,7 @@ def _compile(filter: Any, depth: int) -> Predicate:
 def _compile_entry(key: Any, value: Any, depth: int) -> Predicate:
     if key in ("$and", "$or"):
         if isinstance(value, (str, bytes)) or not isinstance(value, Sequence) or not value:
-            raise RequestError(f"filter: {key} takes a non-empty list of filters (got {value!r})")
+            raise RequestError(f"filter: {key} takes a non-empty list of filters (got {quoted(value)})")
         parts = [_compile(part, depth + 1) for part in value]
         gather = all if key == "$and" else any
         return lambda metadata: gather(part(metadata) for part in parts)
@@ -104,7 +104,7 @@ def _compile_entry(key: Any, value: Any, depth: int) -> Predicate:
         inner = _compile(value, depth + 1)
         return lambda metadata: not inner(metadata)
     if not isinstance(key, str) or key.startswith("$"):
-        raise RequestError(f"filter: unknown operator {key!r}")
+        raise RequestError(f"filter: unknown operator {quoted(key)}")
     return _compile_field(key, value)
 
 
@@ -112,7 +112,7 @@ def _compile_field(field: str, condition: Any) -> Predicate:
     if not isinstance(condition, Mapping):
         return _compile_test(field, "$eq", condition)
     if not condition:
-        raise RequestError(f"filter: field {field!r} has no condition")
+        raise RequestError(f"filter: field {quoted(field)} has no condition")
     tests = [_compile_test(field, name, value) for name, value in condition.items()]
     return lambda metadata: all(test(metadata) for test in tests)
 
@@ -120,7 +120,7 @@ def _compile_field(field: str, condition: Any) -> Predicate:
 def _compile_test(field: str, name: str, value: Any) -> Predicate:
     if name in ("$in", "$nin"):
         if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
-            raise RequestError(f"filter: {name} on {field!r} takes a list (got {value!r})")
+            raise RequestError(f"filter: {name} on {quoted(field)} takes a list (got {quoted(value)})")
         wanted = _by_kind([_check_scalar(field, item) for item in value])
     elif name in ("$eq", "$ne"):
         wanted = _by_kind([_check_scalar(field, value)])
@@ -129,7 +129,7 @@ def _compile_test(field: str, name: str, value: Any) -> Predicate:
     elif name in ("$exists", "$date"):
         return _property(field, name, value)
     else:
-        raise RequestError(f"filter: unknown operator {name!r} on {field!r}")
+        raise RequestError(f"filter: unknown operator {quoted(name)} on {quoted(field)}")
     negated = name in ("$ne", "$nin")
     return lambda metadata: _holds_any(metadata.get(field), wanted) is not negated
 
@@ -141,7 +141,7 @@ def is_date(value: Any) -> bool:
 
 def _property(field: str, name: str, wanted: Any) -> Predicate:
     if not isinstance(wanted, bool):
-        raise RequestError(f"filter: {name} on {field!r} takes true or false (got {wanted!r})")
+        raise RequestError(f"filter: {name} on {quoted(field)} takes true or false (got {quoted(wanted)})")
     if name == "$date":
         return lambda metadata: is_date(metadata.get(field)) is wanted
     return lambda metadata: (metadata.get(field) is not None) is wanted
@@ -149,7 +149,7 @@ def _property(field: str, name: str, wanted: Any) -> Predicate:
 
 def _ordering(field: str, compare: Callable[[Any, Any], bool], bound: Any) -> Predicate:
     if isinstance(bound, bool) or bound is None:
-        raise RequestError(f"filter: {field!r} cannot be ordered against {bound!r}")
+        raise RequestError(f"filter: {quoted(field)} cannot be ordered against {quoted(bound)}")
 
     def test(metadata: Metadata) -> bool:
         value = metadata.get(field)
@@ -161,7 +161,9 @@ def _ordering(field: str, compare: Callable[[Any, Any], bool], bound: Any) -> Pr
 def _check_scalar(field: str, value: Any) -> Any:
     if isinstance(value, (str, bool, int, float)):
         return value
-    raise RequestError(f"filter: {field!r} is compared with a {type(value).__name__}; use text, a number or a boolean")
+    raise RequestError(
+        f"filter: {quoted(field)} is compared with a {type(value).__name__}; use text, a number or a boolean"
+    )
 
 
 def _by_kind(values: list[Any]) -> dict[str, set[Any]]:

@@ -22,7 +22,12 @@ Resolution = Literal["provisional", "unresolved"]
 
 
 class ChannelResult(BaseModel):
-    """Where one channel placed a unit: rank from 1 (duplicates removed) and raw score, where it has one."""
+    """Where one channel placed a unit.
+
+    Attributes:
+        rank: from 1, duplicates removed.
+        score: raw, where the channel has one.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -34,6 +39,11 @@ class EvidenceItem(BaseModel):
     """One whole unit that has passed the recheck.
 
     Attributes:
+        unit_id: the unit's stable id.
+        fingerprint: identity of the text: the first 32 hexadecimal digits of its SHA-256.
+        title: empty where the unit has none.
+        text: the whole text.
+        metadata: the rest of the public metadata.
         channels: per channel that returned it, its rank and raw score there; none for the source of a path's hop.
         fused_score: what the items are ordered by; 0 for the units of a path, which stand in the path's order.
         contributions: what each channel added to it, whether or not it returned the unit itself.
@@ -52,7 +62,12 @@ class EvidenceItem(BaseModel):
 
 
 class PathStep(BaseModel):
-    """One followed relationship, between entity ids, and the id of the unit that is its source."""
+    """One followed relationship.
+
+    Attributes:
+        subject, relation, object: entity ids, and the relation between them.
+        source_unit: id of the unit that says so.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -66,6 +81,7 @@ class EvidencePacket(BaseModel):
     """What one run hands over. An empty packet is a valid packet.
 
     Attributes:
+        query_id: identity of the request's query.
         items: at most ``limits.max_units`` whole units, best first.
         stop_reason: why the run ended, never more than that.
         resolution: ``provisional`` when a declared test passed, or a declared path was followed, on units that all

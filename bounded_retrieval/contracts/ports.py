@@ -43,11 +43,7 @@ Optional besides: ``tokenizer``, the one its index was built with; ``stem``, how
 """
 
 DenseSearcher = Searcher
-"""A searcher by vectors.
-
-Optional besides: ``has_known_scale``, false where its scores are not spread as the default fusion expects (cosines from
-about 0 to .8), so that ranks are the better default.
-"""
+"""A searcher by vectors; its scores are similarities of at most 1 where the default fusion adds them up."""
 
 
 @runtime_checkable

@@ -48,7 +48,13 @@ Name = Annotated[str, BeforeValidator(_clean), Field(min_length=1, max_length=MA
 
 
 class EntityName(BaseModel):
-    """The unit ``source_unit`` says that the entity goes by this name."""
+    """A name that an entity goes by.
+
+    Attributes:
+        entity_id: the entity.
+        name: the name.
+        source_unit: id of the unit that says so.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -62,6 +68,8 @@ class Relationship(BaseModel):
 
     Attributes:
         subject, object: entity ids.
+        relation: name of the relation.
+        source_unit: id of the unit that says so.
         source_fingerprint: `fingerprint` of the source unit's text when this was declared. Where it is given and the
             current text has another one, the relationship is stale.
     """

@@ -8,21 +8,22 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-Sign = Literal["phrases", "lead", "coverage"]
+Sign = Literal["phrases", "lead", "coverage", "terms"]
 
 
 class FactorPoints(BaseModel):
     """Points of one sign: those of the highest edge that its value reaches, none below the first.
 
     Attributes:
-        edges: ascending, each above 0 and at most 1.
+        name: which sign.
+        edges: ascending, each above 0; at most 1 but for ``terms``, which is a count.
         points: as many, never falling: a better sign is never worth less.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: Sign
-    edges: tuple[Annotated[float, Field(gt=0, le=1)], ...] = Field(min_length=1)
+    edges: tuple[Annotated[float, Field(gt=0, le=1000)], ...] = Field(min_length=1)
     points: tuple[Annotated[int, Field(ge=0)], ...] = Field(min_length=1)
 
     @model_validator(mode="after")
@@ -31,6 +32,8 @@ class FactorPoints(BaseModel):
             raise ValueError(f"{self.name}: {len(self.edges)} edges and {len(self.points)} points")
         if list(self.edges) != sorted(set(self.edges)) or list(self.points) != sorted(self.points):
             raise ValueError(f"{self.name}: edges rise and points never fall")
+        if self.name != "terms" and self.edges[-1] > 1:
+            raise ValueError(f"{self.name}: edges are shares of at most 1 (got {self.edges[-1]:g})")
         return self
 
     def of(self, value: float) -> int:
@@ -43,6 +46,8 @@ class ScorecardTable(BaseModel):
     """All signs with their points, which add up to about 100, and the thresholds chosen for them.
 
     Attributes:
+        format: name and version of the table's format.
+        factors: the signs, none twice.
         thresholds: by setting (``default``, ``economy``, ``quality``), the share of the points at which to stop.
         provenance: what it was trained on, how, and by what command.
     """

@@ -36,7 +36,19 @@ class BoundedContext(BaseModel):
 
 
 class RunSettings(BaseModel):
-    """The settings of one run, resolved once and kept in state, so that a resumed run uses the same."""
+    """The settings of one run, resolved once and kept in state, so that a resumed run uses the same.
+
+    Attributes:
+        query, query_id: the request's text, and its identity.
+        policy: who decides after the first search.
+        threshold: 0 to 1; what the assessor's figure is compared with.
+        terms, identifiers: what of the query is looked for.
+        channels: those that the graph has.
+        limits: of this run.
+        first_hop_rows: rows that the lexical call asks for.
+        assessor, fusion, tokenizer: names of the parts.
+        path: a path to follow instead of searching, where there is one.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -29,22 +29,37 @@ class _Event(BaseModel):
 
 
 class Reference(_Event):
-    """A returned row: which unit, at which rank (from 1, duplicates removed), with which raw score."""
+    """A returned row.
 
-    unit_id: str
-    rank: int
+    Attributes:
+        unit_id: which unit.
+        rank: from 1, duplicates removed.
+        score: raw, where the channel has one.
+    """
+
+    unit_id: Annotated[str, Field(min_length=1)]
+    rank: Annotated[int, Field(ge=1)]
     score: float | None
 
 
 class Ranked(_Event):
-    """A unit of the fused ranking and its fused score."""
+    """A unit of the fused ranking.
+
+    Attributes:
+        unit_id, fused_score: which unit, and what the ranking is ordered by.
+    """
 
     unit_id: str
     fused_score: float
 
 
 class Skipped(_Event):
-    """A unit that was not packed whole, and the limit that was in the way."""
+    """A unit that was not packed whole.
+
+    Attributes:
+        unit_id, chars: which unit, and how many characters it has.
+        limit: what was in the way.
+    """
 
     unit_id: str
     chars: int
@@ -52,7 +67,12 @@ class Skipped(_Event):
 
 
 class LegalAction(_Event):
-    """An action at a decision; ``why_not`` names the reason wherever it was not legal."""
+    """An action at a decision.
+
+    Attributes:
+        action, legal: which action, and whether it could have been taken.
+        why_not: the reason wherever it was not legal.
+    """
 
     action: Action
     legal: bool
@@ -60,7 +80,12 @@ class LegalAction(_Event):
 
 
 class RequestInspected(RunSettings):
-    """The settings of the run, resolved once: request, then runtime context, then builder."""
+    """The settings of the run, resolved once: request, then runtime context, then builder.
+
+    Attributes:
+        event: names the kind of event, as in every other one.
+        next_action: where the run goes first.
+    """
 
     event: Literal["request_inspected"] = "request_inspected"
     next_action: Action
@@ -70,7 +95,10 @@ class SearchAttempted(_Event):
     """One search: what was asked for, what came of it, what it was charged.
 
     Attributes:
+        event: names the kind of event.
+        channel: which channel was to be searched.
         requested: rows asked for; 0 when the call was not started.
+        outcome: what came of it.
         why_not: the limit or interruption that kept the call from starting.
         returned: rows kept, in channel order.
         dropped: rows left out of ``returned`` because the recheck dropped their unit.
@@ -83,6 +111,7 @@ class SearchAttempted(_Event):
         filter_pushed_down: where that view has a filter, whether the searcher applied all of it itself; otherwise
             what was left of it was enforced on the rows that came back.
         elapsed_ms: running time so far; recorded only when the run has a deadline.
+        usage: what the run has spent by now.
     """
 
     event: Literal["search_attempted"] = "search_attempted"
@@ -108,9 +137,10 @@ class PathAttempted(_Event):
     """The structured route: which hops were followed, and why it ended.
 
     Attributes:
+        event: names the kind of event.
         outcome: ``unresolved`` in every case in which a hop has no source that could be shown.
         steps: the hops followed, in order; after the recheck only those before the first one whose source it dropped.
-        why_not, interruption, view, elapsed_ms: as in `SearchAttempted`.
+        why_not, interruption, view, elapsed_ms, usage: as in `SearchAttempted`.
     """
 
     event: Literal["path_attempted"] = "path_attempted"
@@ -127,7 +157,14 @@ class CoverageAssessed(_Event):
     """A decision: the facts, the inference, what was left, what was legal and what was chosen.
 
     Attributes:
-        observations: facts about the units still eligible; ``dropped_observations`` counts the others.
+        event: names the kind of event.
+        observations: facts about the units that are still eligible.
+        dropped_observations: how many others there were.
+        assessment: what the assessor inferred; none where it failed.
+        usage: what the run has spent by now.
+        remaining: what is left of each counted limit.
+        legal_actions: every action, and why the others were not legal.
+        action: the one that was chosen.
         steps_suffice: whether the caller's recursion limit leaves room for one more search.
         stop_reason: why the run ends here; none when it goes on.
         weights: how much each query term counts in the lexical channel, where the assessor asked for it.
@@ -147,7 +184,11 @@ class CoverageAssessed(_Event):
 
 
 class Scored(_Event):
-    """A unit that a channel did not return, and the raw score that the channel gives it."""
+    """A unit that a channel did not return.
+
+    Attributes:
+        unit_id, score: which unit, and the raw score that the channel gives it.
+    """
 
     unit_id: str
     score: float
@@ -157,21 +198,34 @@ class UnitsScored(_Event):
     """Each channel's scores of units that only the other one returned; no rows, and no unit that was not observed.
 
     Attributes:
+        event: names the kind of event.
         scores: by channel, those looked up; a unit that the channel does not hold is left out.
+        attainable: what no unit's lexical score for the query exceeds; none where the searcher does not say.
         why_not: why the scores could not be had, so that ranks decide: ``no_scores`` (a channel gives none),
             ``failed``, or the interruption that came first.
+        usage: what the run has spent by now.
     """
 
     event: Literal["units_scored"] = "units_scored"
     scores: dict[Channel, tuple[Scored, ...]]
+    attainable: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     why_not: str | None = None
     usage: Usage
 
 
 class EvidencePacked(_Event):
-    """The end of the run: what the recheck left, in which order, what was packed, and under which view.
+    """The end of the run: what the recheck left, in which order, and what was packed.
 
-    ``fused_by`` names the fusion that made the ranking.
+    Attributes:
+        event: names the kind of event.
+        dropped: how many units the recheck dropped.
+        fused_by: name of the fusion that made the ranking; empty on the structured route.
+        ranking: every unit that is left, best first.
+        packed, chars: ids of the packet's units in order, and the packet's characters, separators included.
+        skipped: units that were not packed whole.
+        stop_reason, missing_terms, notes: as in the packet.
+        view: the view in force, where the application gave a resolver.
+        usage: what the whole run spent.
     """
 
     event: Literal["evidence_packed"] = "evidence_packed"
@@ -195,7 +249,11 @@ TraceEvent = Annotated[
 
 
 class DecisionTrace(BaseModel):
-    """The events of one run in order. ``to_json`` gives the same bytes for the same events."""
+    """What one run did, enough to replay the decision. ``to_json`` gives the same bytes for the same events.
+
+    Attributes:
+        events: one for each step, in order.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -212,7 +212,10 @@ def _describe_scoring(event: UnitsScored) -> str:
         f"{channel}: {', '.join(f'{each.unit_id} {each.score:.3f}' for each in scores) or 'nothing'}"
         for channel, scores in event.scores.items()
     ]
-    return f"scores looked up, {'; '.join(found)}" if found else "both channels returned every unit; nothing looked up"
+    looked = (
+        f"scores looked up, {'; '.join(found)}" if found else "both channels returned every unit; nothing looked up"
+    )
+    return looked if event.attainable is None else f"{looked}; highest possible lexical score: {event.attainable:.3f}"
 
 
 def _describe_packing(event: EvidencePacked) -> str:

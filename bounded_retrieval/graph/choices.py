@@ -64,8 +64,7 @@ def settle(
     """Settle a builder's choices.
 
     The scorecard and the fusion of scores are the defaults over a lexical searcher that can weigh a query's terms and
-    two searchers that can score what the other one found, unless the dense one says (``has_known_scale``) that its
-    scores are not spread as those that both were fitted to. Over any others, the parts of the reference preset are.
+    two searchers that can score what the other one found. Over any others, the parts of the reference preset are.
 
     Raises:
         ConfigurationError: a preset or a calibration contradicts what was given, or does not fit this version.
@@ -92,8 +91,7 @@ def settle(
 
 def _by_ability(given: Choices, searchers: Mapping[Channel, object]) -> Settled:
     lexical, dense = searchers.get("lexical"), searchers.get("dense")
-    is_known = bool(getattr(dense, "has_known_scale", True))
-    weighs = has_method(lexical, "weigh") and is_known
+    weighs = has_method(lexical, "weigh")
     # A channel that is missing has nothing to be scored; the other one's order stands then.
     scores = all(searcher is None or has_method(searcher, "score") for searcher in (lexical, dense))
     is_able = weighs and scores

@@ -17,7 +17,8 @@ from bounded_retrieval.graph.context import Parts
 from bounded_retrieval.graph.state import BoundedState, has_room_to_continue
 from bounded_retrieval.nodes.clock import Stopwatch
 from bounded_retrieval.nodes.eligibility import Access, forget, open_access
-from bounded_retrieval.nodes.running import Body, Call, has_method, method_call, settings_of
+from bounded_retrieval.nodes.running import Body, Call, method_call, settings_of
+from bounded_retrieval.nodes.weighing import ask_weights
 from bounded_retrieval.policies.coverage import observe
 from bounded_retrieval.policies.stopping import decide
 
@@ -87,26 +88,15 @@ def _weigh(
     state: BoundedState, settings: RunSettings, access: Access, parts: Parts
 ) -> Generator[Call, Any, QueryWeights | None]:
     """How rare the query's terms are, for an assessor that asks; once, after a lexical search that answered."""
-    if not getattr(parts.assessor, "needs_weights", False) or access.denied:
+    if not getattr(parts.assessor, "needs_weights", False):
         return None
     earlier = [event for event in state["events"] if event["event"] == "coverage_assessed"]
     if earlier:
         known = earlier[0]["weights"]
         return None if known is None else QueryWeights.model_validate(known)
-    has_answered = any(e.get("channel") == "lexical" and e.get("outcome") == "answered" for e in state["events"])
-    # Where the view's filter does not decide alone, the counts would be those of units that may not be seen.
-    is_open = access.view is None or access.accepts is not None
-    if not has_answered or not is_open or not has_method(parts.lexical, "weigh"):
+    if not any(e.get("channel") == "lexical" and e.get("outcome") == "answered" for e in state["events"]):
         return None
-    options = {"detached": parts.is_guarded, "is_optional": True}
-    narrowed = (access.filter,) if access.filter else ()
-    try:
-        answer = yield method_call(parts.lexical, "weigh", settings.query, list(settings.terms), *narrowed, **options)
-        return QueryWeights.model_validate(answer)
-    except Exception as error:  # noqa: BLE001 - without weights all terms count alike
-        record = {"event": "weigh_failed", "channel": "lexical", "query_id": settings.query_id, "error": error}
-        parts.report(record)
-        return None
+    return (yield from ask_weights(settings.terms, settings, access, parts))
 
 
 def _assess(

@@ -56,7 +56,8 @@ def recheck_and_pack(state: BoundedState, runtime: Runtime[Any], parts: Parts) -
     found = _found(state, units, events)
     rankings = found.rankings(recheck.dropped)
     usage = Usage.model_validate(state["usage"])
-    scored = yield from score_observed(rankings, usage, settings, access, runtime, parts, watch)
+    weights = next((event.weights for event in events if isinstance(event, CoverageAssessed)), None)
+    scored = yield from score_observed(rankings, weights, usage, settings, access, runtime, parts, watch)
     packet, packed = _assemble(state, found, (*events, *([scored] if scored else [])), recheck, parts)
     added = (scored, packed) if scored else (packed,)
     for event in added:
@@ -191,15 +192,16 @@ def _current(
 ) -> Generator[Call, Any, Mapping[str, Any] | None]:
     try:
         answer = yield method_call(source, "fetch", unit_ids, detached=parts.is_guarded)
+        return dict(answer) if isinstance(answer, Mapping) else None
     except Exception as error:  # noqa: BLE001 - a check that cannot be made is a check not passed
         parts.report({"event": "recheck_failed", "query_id": query_id, "error": error})
         return None
-    return answer if isinstance(answer, Mapping) else None
 
 
 def _is_unchanged(seen: Unit, document: Any) -> bool:
     # The text itself is compared, not the fingerprint that state holds: whoever can write state could write that.
-    return isinstance(document, Document) and clean_text(document.page_content) == seen.text
+    text = getattr(document, "page_content", None) if isinstance(document, Document) else None
+    return isinstance(text, str) and clean_text(text) == seen.text
 
 
 def _latest_observations(events: Sequence[TraceEvent]) -> tuple[Observation, ...]:

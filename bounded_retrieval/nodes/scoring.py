@@ -8,6 +8,7 @@ from typing import Any
 
 from langgraph.runtime import Runtime
 
+from bounded_retrieval.contracts.assessment import QueryWeights
 from bounded_retrieval.contracts.budget import Usage
 from bounded_retrieval.contracts.candidate import Channel
 from bounded_retrieval.contracts.settings import RunSettings
@@ -16,11 +17,13 @@ from bounded_retrieval.graph.context import Parts
 from bounded_retrieval.nodes.clock import Stopwatch, interruption
 from bounded_retrieval.nodes.eligibility import Access
 from bounded_retrieval.nodes.running import Call, has_method, method_call
+from bounded_retrieval.nodes.weighing import ask_weights
 from bounded_retrieval.policies.fusion import CHANNEL_ORDER, Rankings, needs_scores, returned_scores, unscored
 
 
 def score_observed(  # noqa: PLR0913, PLR0917 - what a node has at hand stands side by side
     rankings: Rankings,
+    weights: QueryWeights | None,
     usage: Usage,
     settings: RunSettings,
     access: Access,
@@ -32,6 +35,7 @@ def score_observed(  # noqa: PLR0913, PLR0917 - what a node has at hand stands s
 
     No row is returned and no other unit is looked at, so it is no search: it counts in ``scored_units``. It only
     follows a dense search, whose call is charged already; a run that stopped after the lexical one never gets here.
+    What a unit could score at most is read from the weights that an assessor asked for, or asked for now.
     """
     if not needs_scores(parts.fusion) or len(rankings) < len(CHANNEL_ORDER):
         return None
@@ -51,7 +55,10 @@ def score_observed(  # noqa: PLR0913, PLR0917 - what a node has at hand stands s
         if found is None:
             return UnitsScored(scores={}, why_not="failed", usage=usage)
         scores[channel] = found
-    return UnitsScored(scores=scores, usage=usage)
+    if weights is None and not getattr(parts.assessor, "needs_weights", False):
+        weights = yield from ask_weights((), settings, access, parts)
+    attainable = None if weights is None else weights.attainable or None
+    return UnitsScored(scores=scores, attainable=attainable, usage=usage)
 
 
 def _ask(

@@ -17,8 +17,19 @@ CHANNEL_ORDER: tuple[Channel, ...] = ("lexical", "dense")
 
 Rankings = Mapping[Channel, Sequence[Candidate]]
 
-Scores = Mapping[Channel, Mapping[str, float]]
-"""By channel, the raw score of each observed unit that it can score, returned by it or not."""
+
+@dataclass(frozen=True, kw_only=True)
+class Scores:
+    """What both channels say of the observed units.
+
+    Attributes:
+        lexical, dense: the raw score of each observed unit that the channel can score, returned by it or not.
+        attainable: what no unit's lexical score for the query exceeds; none where the searcher does not say.
+    """
+
+    lexical: Mapping[str, float]
+    dense: Mapping[str, float]
+    attainable: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,8 +113,11 @@ class ReciprocalRankFusion:
 class ScoreFusion:
     """Weighted sum of both channels' scores over every observed unit, whichever channel returned it.
 
-    Lexical scores count as shares of the highest among the observed units, and as 0 below 0; dense scores are
-    similarities and count as they are. A unit that a channel cannot score adds 0. Ties as in `ReciprocalRankFusion`.
+    Lexical scores count as shares of the highest that a unit could have for the query (where that is not known, of the
+    highest observed one), and as 0 below 0: where hardly a word of the query was found, they hardly count. Dense scores
+    are similarities of at most 1, and count from the lowest observed one (0) to 1 (1), so that those of an embedding
+    whose similarities crowd between .7 and .9 count as much as others; where one exceeds 1, the highest observed one
+    takes the place of 1. A unit that a channel cannot score adds 0. Ties as in `ReciprocalRankFusion`.
     Compare Bruch, Gai and Ingber, "An Analysis of Fusion Functions for Hybrid Retrieval" (arXiv 2210.11934), who also
     find a convex combination of scores ahead of reciprocal ranks.
 
@@ -113,7 +127,7 @@ class ScoreFusion:
 
     name: ClassVar[str] = "score_fusion"
     uses_scores: ClassVar[bool] = True
-    dense_weight: float = 0.7
+    dense_weight: float = 0.45
 
     def __post_init__(self) -> None:
         if not 0 <= self.dense_weight <= 1:
@@ -122,15 +136,24 @@ class ScoreFusion:
     def fuse(self, rankings: Rankings, scores: Scores) -> list[FusedUnit]:
         """Rank every unit that any channel returned."""
         observed = dict.fromkeys(c.unit_id for channel in CHANNEL_ORDER for c in rankings.get(channel, ()))
-        lexical = {unit_id: max(0.0, scores["lexical"].get(unit_id, 0.0)) for unit_id in observed}
-        highest = max([*lexical.values(), 0.0]) or 1.0
+        lexical = {unit_id: max(0.0, scores.lexical.get(unit_id, 0.0)) for unit_id in observed}
+        highest = max([*lexical.values(), scores.attainable or 0.0]) or 1.0
+        dense = _spread({unit_id: scores.dense[unit_id] for unit_id in observed if unit_id in scores.dense})
         return _add_up(
             rankings,
             {
                 "lexical": {unit_id: (1 - self.dense_weight) * (score / highest) for unit_id, score in lexical.items()},
-                "dense": {unit_id: self.dense_weight * scores["dense"].get(unit_id, 0.0) for unit_id in observed},
+                "dense": {unit_id: self.dense_weight * dense.get(unit_id, 0.0) for unit_id in observed},
             },
         )
+
+
+def _spread(similarities: Mapping[str, float]) -> dict[str, float]:
+    """Similarities from 0 for the lowest to 1 for 1, or for the highest where that is above 1."""
+    # Halves, so that the distance of two huge scores stays finite.
+    halves = {unit_id: each / 2 for unit_id, each in similarities.items()}
+    lowest, most = min(halves.values(), default=0.0), max([*halves.values(), 0.5])
+    return {unit_id: (each - lowest) / ((most - lowest) or 1.0) for unit_id, each in halves.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,7 +208,7 @@ def scores_in(rankings: Rankings, scored: UnitsScored | None) -> Scores | None:
         return None
     for channel, found in scored.scores.items():
         scores[channel].update({each.unit_id: each.score for each in found})
-    return scores
+    return Scores(lexical=scores["lexical"], dense=scores["dense"], attainable=scored.attainable)
 
 
 def _add_up(rankings: Rankings, gained: Mapping[Channel, Mapping[str, float]]) -> list[FusedUnit]:

@@ -13,7 +13,10 @@ from bounded_retrieval.policies.coverage import absent_identifiers, missing_from
 from bounded_retrieval.policies.signs import DECIMALS, NEAR, Signs, read_signs
 
 RARE = 3
-"""A word that at most so many units hold names what the query is about: without it the result is beside the point."""
+"""A word that so few units hold names what the query is about: a result without it is beside the point."""
+
+UNKNOWN = 2
+"""One word that no unit holds may be chance; with so many a part of what was asked for is not there in these words."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,10 +49,11 @@ class Scorecard:
     """Adds up points for three signs of a good lexical result and compares their share with the threshold.
 
     The signs: the query's neighbouring words stand together in some unit (``phrases``), the best unit is well ahead of
-    the last one (``lead``), and one unit holds much of the query by weight (``coverage``). Each is worth a whole number
-    of points that never falls as the sign gets better. An exact identifier of the query that no returned unit holds, or
-    a word that at most `RARE` units of the index hold and none of the returned ones does, keeps it from being
-    sufficient, however many points there are.
+    the last one (``lead``), and the query has many terms to be found by (``terms``); a table of one's own may also
+    count how much of the query by weight one unit holds (``coverage``). Each is worth a whole number of points that
+    never falls as the sign gets better. An exact identifier of the query that no returned unit holds, or a word that
+    one to `RARE` units of the index hold and none of the returned ones does, keeps it from being sufficient, however
+    many points there are; so do `UNKNOWN` words or more that no unit holds.
 
     Attributes:
         table: the points; by default the table that comes with the package.
@@ -82,11 +86,17 @@ class Scorecard:
     def assess(self, given: AssessmentInput) -> CoverageAssessment:
         """Compare the share of the points with ``given.threshold``."""
         signs = read_signs(given)
-        values: dict[Sign, float] = {"phrases": signs.phrases, "lead": signs.lead, "coverage": signs.coverage}
+        values: dict[Sign, float] = {
+            "phrases": signs.phrases,
+            "lead": signs.lead,
+            "coverage": signs.coverage,
+            "terms": float(len(given.query_terms.terms)),
+        }
         texts: dict[Sign, str] = {
             "phrases": _phrases_text(signs),
             "lead": _lead_text(signs),
             "coverage": _coverage_text(given, signs),
+            "terms": _terms_text(given),
         }
         factors = tuple(
             Factor(
@@ -132,9 +142,12 @@ def _vetoes(given: AssessmentInput, signs: Signs) -> tuple[str, ...]:
     vetoes = [f"identifiers held exactly by no returned unit: {', '.join(absent)}"] if absent else []
     if given.weights is not None:
         holding = given.weights.holding
-        rare = [t for t in given.query_terms.terms if holding.get(t, RARE + 1) <= RARE and t not in signs.anywhere]
+        rare = [t for t in given.query_terms.terms if 1 <= holding.get(t, 0) <= RARE and t not in signs.anywhere]
+        unknown = [t for t in given.query_terms.terms if holding.get(t) == 0 and t not in signs.anywhere]
         if rare:
-            vetoes.append(f"rare words (in at most {RARE} units) held by no returned unit: {', '.join(rare)}")
+            vetoes.append(f"rare words (in 1 to {RARE} units) held by no returned unit: {', '.join(rare)}")
+        if len(unknown) >= UNKNOWN:
+            vetoes.append(f"words that no unit holds ({UNKNOWN} or more): {', '.join(unknown)}")
     return tuple(vetoes)
 
 
@@ -149,6 +162,11 @@ def _phrases_text(signs: Signs) -> str:
     named = ", ".join(f"{first} {second}" for first, second in signs.together)
     count = f"{len(signs.together)} of {signs.pairs} neighbouring pairs within {NEAR} words"
     return f"{count} ({named}), {signs.phrases:.0%} by weight" if named else count
+
+
+def _terms_text(given: AssessmentInput) -> str:
+    count = len(given.query_terms.terms)
+    return f"the query has {count} term{'' if count == 1 else 's'}"
 
 
 def _lead_text(signs: Signs) -> str:

@@ -88,7 +88,7 @@ def test_an_artefact_survives_its_file(assessor: str, tmp_path: Path) -> None:
         (b"[]", "expected a JSON object (got a list)"),
         (b"{", "not JSON"),
         (b"\xff\xfe", "cannot be read (UnicodeDecodeError)"),
-        (b"{}", "no calibration (format: expected bounded-retrieval-calibration-1, got 'None')"),
+        (b"{}", "no calibration (format: expected bounded-retrieval-calibration-1, got None)"),
         (b'{"format": "bounded-retrieval-evaluation-1"}', "got 'bounded-retrieval-evaluation-1'"),
         (b'{"format": "a\\nb"}', r"got 'a\nb'"),
     ],

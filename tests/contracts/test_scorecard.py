@@ -42,7 +42,8 @@ BAD = {
     "edges that fall": (changed("factors", 0, "edges", value=[0.5, 0.25]), "phrases: edges rise and points never fall"),
     "an edge twice": (changed("factors", 0, "edges", value=[0.5, 0.5]), "phrases: edges rise and points never fall"),
     "an edge at 0": (changed("factors", 0, "edges", value=[0.0, 0.5]), "factors.0.edges.0"),
-    "an edge above 1": (changed("factors", 0, "edges", value=[0.5, 1.5]), "factors.0.edges.1"),
+    "a share above 1": (changed("factors", 0, "edges", value=[0.5, 1.5]), "phrases: edges are shares of at most 1"),
+    "an endless count": (changed("factors", 0, value={"name": "terms", "edges": [1001], "points": [1]}), "0.edges.0"),
     "negative points": (changed("factors", 0, "points", value=[-1, 2]), "factors.0.points.0"),
     "half a point": (changed("factors", 0, "points", value=[0.5, 2]), "factors.0.points.0"),
     "a threshold above 1": (changed("thresholds", "default", value=1.1), "thresholds.default"),
@@ -89,7 +90,7 @@ def test_a_better_sign_is_never_worth_less(edges: tuple[float, ...], data: Any, 
 def test_the_shipped_table_can_be_read_and_says_where_it_comes_from() -> None:
     """It has all three signs, about a hundred points, the three settings in order, and its provenance."""
     table = shipped_scorecard()
-    assert {factor.name for factor in table.factors} == {"phrases", "lead", "coverage"}
+    assert {factor.name for factor in table.factors} == {"phrases", "lead", "terms"}
     assert 95 <= table.most <= 105
     assert 0 < table.thresholds["economy"] < table.thresholds["default"] < table.thresholds["quality"] <= 1
     assert {"command", "collections", "seed", "target", "versions"} <= table.provenance.keys()

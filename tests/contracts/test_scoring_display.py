@@ -89,8 +89,8 @@ def tables(markup: str) -> dict[str, list[list[str]]]:
 def test_a_terminal_shows_what_each_channel_added() -> None:
     """Beside rank and score stands the fused score as the sum of its parts, and the cost names the look-ups."""
     text = printed(render_packet("q", EvidencePacket.from_result(run())))
-    assert "dense rank 1 (0.750) | fused 0.6000 = lexical 0.0750 + dense 0.5250" in text
-    assert "lexical rank 1 (2.000) | fused 0.4750 = lexical 0.3000 + dense 0.1750" in text
+    assert "dense rank 1 (0.750) | fused 0.3688 = lexical 0.0688 + dense 0.3000" in text
+    assert "lexical rank 1 (2.000) | fused 0.2750 = lexical 0.2750 + dense 0.0000" in text
     assert "2 scores looked up" in text
     assert "scores" not in describe_cost(Budget(), Usage(calls=1))
 
@@ -99,7 +99,7 @@ def test_a_terminal_shows_the_scores_and_the_weights() -> None:
     """The trace names what was looked up, the weight of each term, the points of each factor, and what ranked."""
     text = printed(render_trace(DecisionTrace.from_result(run())))
     for expected in (
-        "scores looked up, lexical: seal 0.500; dense: <b>pump</b> 0.250",
+        "scores looked up, lexical: seal 0.500; dense: <b>pump</b> 0.250; highest possible lexical score: 4.000",
         "weights: cold 1.250 (in 1,200 units), pump 1.250 (in 1 unit), seals 1.250",
         "1 of 2 neighbouring pairs within 3 words (cold pump), 50% by weight:",
         "ranked by score_fusion; packed seal, <b>pump</b>",
@@ -151,7 +151,7 @@ def test_a_notebook_shows_what_each_channel_added() -> None:
     packet = EvidencePacket.from_result(run())
     found = tables(packet._repr_html_())
     rows = found["evidence, best first"]
-    assert rows[1][2:5] == ["not returned adds 0.0750", "rank 1 score 0.750 adds 0.5250", "0.6000"]
+    assert rows[1][2:5] == ["not returned adds 0.0688", "rank 1 score 0.750 adds 0.3000", "0.3688"]
     assert ["scores looked up", "2", "\u2013", "\u2013", "observed units, for the fusion; no rows"] in found[""]
 
 

@@ -70,7 +70,7 @@ def test_a_policy_has_one_row_with_what_it_is():
         str(policy[name]) for name in ("calls", "dense_calls", "rows")
     )
     assert (row["depth"], row["ranking rule"]) == ("4 + 2", r"score\_fusion")
-    assert row["actions"] == "lexical search, then dense search unless scorecard reaches 0.28"
+    assert row["actions"] == "lexical search, then dense search unless scorecard reaches 0.35"
     assert len(found) == 8
 
 
@@ -105,12 +105,12 @@ def test_early_stops_are_sentences_and_a_table():
         each |= {"mean_change": None, "harm_rate": None, "harm_interval": [0, 1]}
     said = section(to_markdown(report), "What early stops cost")
     assert "`reference` never stopped after the first search, in 24 queries." in said
-    assert "`adaptive` = `adaptive:scorecard` stopped after the first search in 12 of 24 queries;" in said
+    assert "`adaptive` = `adaptive:scorecard` stopped after the first search in 13 of 24 queries;" in said
     assert [row[:3] for row in rows(said)[1:]] == [
         ["`reference`", "3", "0"],
         ["`reference`", "4", "0"],
-        ["`adaptive` = `adaptive:scorecard`", "3", "12"],
-        ["`adaptive` = `adaptive:scorecard`", "4", "12"],
+        ["`adaptive` = `adaptive:scorecard`", "3", "13"],
+        ["`adaptive` = `adaptive:scorecard`", "4", "13"],
     ]
     assert rows(said)[1][6:9] == ["\u2013", "\u2013", "[0.0%, 100.0%]"]
 

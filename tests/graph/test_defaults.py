@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -17,7 +18,6 @@ from scored import DENSE, LEXICAL, Scoring, Weighing
 from bounded_retrieval.contracts.budget import Budget
 from bounded_retrieval.contracts.candidate import Unit
 from bounded_retrieval.contracts.scorecard import shipped_scorecard
-from bounded_retrieval.errors import ConfigurationError
 from bounded_retrieval.graph.bounded import create_bounded_retrieval, parts_of
 from bounded_retrieval.policies.coverage import TermCoverage
 from bounded_retrieval.policies.fusion import ReciprocalRankFusion, ScoreFusion
@@ -25,7 +25,6 @@ from bounded_retrieval.policies.replay import replay
 from bounded_retrieval.policies.weighted import IdfCoverage, Scorecard
 from bounded_retrieval.retrievers.bm25 import BM25Searcher
 from bounded_retrieval.retrievers.chroma import ChromaSearcher
-from bounded_retrieval.retrievers.embeddings import MiniLMEmbeddings
 
 OWN = shipped_scorecard().thresholds["default"]
 """Where the scorecard stops unless told otherwise."""
@@ -80,19 +79,11 @@ def test_the_defaults_follow_from_what_the_searchers_can_do(words: str, meanings
     )
 
 
-@pytest.mark.parametrize(
-    ("embedding", "expected"),
-    [
-        (MiniLMEmbeddings(), ("scorecard", "score_fusion", 4, OWN)),
-        (DeterministicFakeEmbedding(size=8), ("term_coverage", "rrf", 3, 0.8)),
-    ],
-)
-def test_scores_of_an_unknown_scale_are_not_added(embedding: Any, expected: tuple[str, str, int, float]) -> None:
-    """Cosines of another embedding than the built-in ones may crowd: the reference parts are the default over it."""
+def test_the_embedding_does_not_change_the_defaults() -> None:
+    """Similarities of any embedding are spread before they are added, so the same parts are the default over all."""
     found = [Document(id="a", page_content="the pump")]
-    dense = ChromaSearcher.from_documents(found, embedding)
-    assert settled(BM25Searcher.from_documents(found), dense) == expected
-    dense.close()
+    with closing(ChromaSearcher.from_documents(found, DeterministicFakeEmbedding(size=8))) as dense:
+        assert settled(BM25Searcher.from_documents(found), dense) == ("scorecard", "score_fusion", 4, OWN)
 
 
 def test_each_default_gives_way_to_what_is_given() -> None:
@@ -192,15 +183,6 @@ def test_the_reference_is_what_it_was() -> None:
     assert settled(words, meanings, preset="reference") == ("term_coverage", "rrf", 3, 0.8)
 
 
-@pytest.mark.parametrize(
-    "given", [{"assessor": Scorecard()}, {"fusion": ScoreFusion()}, {"threshold": 0.3}, {"first_hop_rows": 4}]
-)
-def test_the_reference_is_given_no_other_parts(given: dict[str, Any]) -> None:
-    """What would make it something else is refused by name."""
-    with pytest.raises(ConfigurationError, match=f"preset: 'reference' fixes {next(iter(given))}"):
-        create_bounded_retrieval(Able(), preset="reference", **given)
-
-
 # Weights
 
 
@@ -222,12 +204,24 @@ def test_weights_are_asked_for_once(awaited: bool) -> None:
     assert (first.weights.holding["battery"], first.weights == second.weights) == (5, True)
 
 
-@pytest.mark.parametrize("options", [{"assessor": TermCoverage()}, {"policy": "fixed_dense"}])
-def test_weights_are_asked_for_only_where_they_are_of_use(options: dict[str, Any]) -> None:
-    """Not by an assessor that needs none, and not without a lexical answer."""
+RANKS = ReciprocalRankFusion()
+
+
+@pytest.mark.parametrize(
+    ("options", "calls"),
+    [
+        ({"assessor": TermCoverage(), "fusion": RANKS}, 0),
+        ({"policy": "fixed_dense"}, 0),
+        ({"assessor": TermCoverage(), "policy": "always_continue"}, 1),
+        ({"policy": "always_continue"}, 1),
+    ],
+)
+def test_weights_are_asked_for_only_where_they_are_of_use(options: dict[str, Any], calls: int) -> None:
+    """An assessor or a fusion of scores asks for them, once; not one of ranks, and not without a lexical answer."""
     words = Weighing("lexical", LEXICAL)
-    run(words, Scoring("dense", DENSE), **options)
-    assert words.weighed == []
+    outcome = run(words, Scoring("dense", DENSE), **options)
+    assert len(words.weighed) == calls
+    assert outcome.trace.scored is None or outcome.trace.scored.attainable == 8.0
 
 
 def test_a_lexical_search_that_failed_is_not_asked_for_weights() -> None:

@@ -52,12 +52,12 @@ def test_scores_of_both_channels_are_added_up(awaited: bool) -> None:
     """Lexical a, b, c and dense e, c, b: each is scored by both, and the packet holds the four best sums."""
     outcome = run(lexical(), dense(), awaited=awaited)
     expected = {
-        "a": (0.3 * 4 / 4, 0.7 * 0.2),
-        "b": (0.3 * 3 / 4, 0.7 * 0.3),
-        "c": (0.3 * 2 / 4, 0.7 * 0.8),
-        "e": (0.0, 0.7 * 0.9),
+        "a": (0.55 * 4 / 4, 0.0),
+        "b": (0.55 * 3 / 4, 0.45 * (0.3 - 0.2) / (1 - 0.2)),
+        "c": (0.55 * 2 / 4, 0.45 * (0.8 - 0.2) / (1 - 0.2)),
+        "e": (0.0, 0.45 * (0.9 - 0.2) / (1 - 0.2)),
     }
-    assert outcome.ids == ["c", "e", "a", "b"]
+    assert outcome.ids == ["c", "a", "b", "e"]
     for item in outcome.packet.items:
         assert tuple(item.contributions.values()) == pytest.approx(expected[item.unit_id])
         assert item.fused_score == sum(item.contributions.values())
@@ -86,6 +86,7 @@ def test_the_trace_says_what_was_looked_up() -> None:
     assert trace.scored.model_dump(exclude={"usage"}) == {
         "event": "units_scored",
         "scores": {"lexical": ({"unit_id": "e", "score": 0.0},), "dense": ({"unit_id": "a", "score": 0.2},)},
+        "attainable": None,
         "why_not": None,
     }
     assert trace.scored.usage.scored_units == packed_of(trace).usage.scored_units == 2
@@ -110,7 +111,7 @@ def test_what_the_recheck_dropped_is_not_scored() -> None:
     assert (words.asked, meanings.asked, outcome.usage.scored_units) == ([["e"]], [], 1)
     # c has 2 of the 3 that b has, which is the most that is left.
     (unit,) = [item for item in outcome.packet.items if item.unit_id == "c"]
-    assert unit.contributions["lexical"] == pytest.approx(0.3 * 2 / 3)
+    assert unit.contributions["lexical"] == pytest.approx(0.55 * 2 / 3)
     assert '"a"' not in outcome.trace.to_json()
 
 
@@ -120,7 +121,7 @@ def test_one_unit_under_two_ids_is_returned_by_both_channels() -> None:
     meanings = Scoring("dense", {"z": 0.9}, documents(z="The battery."))
     outcome = fused(words, meanings)
     assert (words.asked, meanings.asked, outcome.ids, outcome.usage.scored_units) == ([], [], ["a"], 0)
-    assert outcome.packet.items[0].contributions == {"lexical": pytest.approx(0.3), "dense": pytest.approx(0.63)}
+    assert outcome.packet.items[0].contributions == {"lexical": pytest.approx(0.55), "dense": 0.0}
     assert packed_of(outcome.trace).fused_by == "score_fusion"
 
 
@@ -252,7 +253,7 @@ def test_a_run_is_replayed_from_a_redacted_trace() -> None:
     words, meanings, shelf = lexical(), dense(), lexical()
     del shelf.held["a"], shelf.held["c"]
     outcome = fused(words, meanings, units=shelf)
-    assert outcome.ids == ["e", "b"]
+    assert outcome.ids == ["b", "e"]
     replayed = replay(outcome.trace, units_of(shelf))
     assert replayed == outcome.packet
 

@@ -14,6 +14,7 @@ from bounded_retrieval.policies.fusion import (
     FusedUnit,
     ReciprocalRankFusion,
     ScoreFusion,
+    Scores,
     by_channel,
     fuse_found,
     scores_in,
@@ -130,13 +131,20 @@ def summed(
     lexical: dict[str, float],
     dense: dict[str, float],
     looked_up: dict[str, dict[str, float]] | None = None,
-    **options: float,
+    attainable: float | None = None,
+    dense_weight: float = 0.7,
 ) -> list[FusedUnit]:
     """Score fusion of two channels' rows, given as scores in rank order, and of scores that were looked up."""
     rankings = by_channel(scored("lexical", lexical) + scored("dense", dense))
-    more = looked_up or {}
-    scores = {"lexical": lexical | more.get("lexical", {}), "dense": dense | more.get("dense", {})}
-    return ScoreFusion(**options).fuse(rankings, scores)
+    return ScoreFusion(dense_weight=dense_weight).fuse(
+        rankings, all_scores(lexical, dense, looked_up or {}, attainable=attainable)
+    )
+
+
+def all_scores(lexical: Any, dense: Any, more: Any, *, attainable: float | None = None) -> Scores:
+    """The scores of the rows and those looked up."""
+    known = {"lexical": lexical | more.get("lexical", {}), "dense": dense | more.get("dense", {})}
+    return Scores(**known, attainable=attainable)
 
 
 def scored(channel: str, scores: dict[str, float | None]) -> list[Candidate]:
@@ -148,15 +156,48 @@ def scored(channel: str, scores: dict[str, float | None]) -> list[Candidate]:
 
 
 def test_score_fusion_worked_by_hand() -> None:
-    """Lexical shares of the best, times .3, and cosines, times .7, are added up for every unit that either returned."""
-    fused = summed({"a": 4.0, "b": 2.0}, {"b": 0.8, "c": 0.5}, {"lexical": {"c": 1.0}, "dense": {"a": 0.2}})
+    """Lexical shares of the best, times .3, and cosines from the lowest to 1, times .7, are added up for every unit."""
+    fused = summed({"a": 4.0, "b": 2.0}, {"b": 0.8, "c": 0.4}, {"lexical": {"c": 1.0}, "dense": {"a": 0.2}})
     assert [unit.unit_id for unit in fused] == ["b", "a", "c"]
-    assert [unit.score for unit in fused] == pytest.approx([0.15 + 0.56, 0.3 + 0.14, 0.075 + 0.35])
+    assert [unit.score for unit in fused] == pytest.approx([0.15 + 0.525, 0.3, 0.075 + 0.175])
     assert [dict(unit.contributions) for unit in fused] == [
-        {"lexical": pytest.approx(0.15), "dense": pytest.approx(0.56)},
-        {"lexical": pytest.approx(0.3), "dense": pytest.approx(0.14)},
-        {"lexical": pytest.approx(0.075), "dense": pytest.approx(0.35)},
+        {"lexical": pytest.approx(0.15), "dense": pytest.approx(0.525)},
+        {"lexical": pytest.approx(0.3), "dense": 0.0},
+        {"lexical": pytest.approx(0.075), "dense": pytest.approx(0.175)},
     ]
+
+
+def test_lexical_scores_are_shares_of_what_is_attainable() -> None:
+    """Where the most that a unit could score is known, a result far below it hardly counts; else the best is whole."""
+    lexical, dense = {"a": 4.0, "b": 2.0}, {"b": 0.8}
+    shares = [
+        {unit.unit_id: unit.contributions["lexical"] for unit in summed(lexical, dense, attainable=most)}
+        for most in (8.0, None, 3.0)
+    ]
+    assert shares[0] == {"a": pytest.approx(0.15), "b": pytest.approx(0.075)}
+    assert shares[1] == shares[2] == {"a": pytest.approx(0.3), "b": pytest.approx(0.15)}
+
+
+def test_crowded_similarities_decide_as_others_do() -> None:
+    """Similarities squeezed into the range from .8 to 1 give the same order and the same sums."""
+
+    def squeezed(similarities: dict[str, float]) -> dict[str, float]:
+        return {unit_id: 0.8 + value / 5 for unit_id, value in similarities.items()}
+
+    lexical, dense, more = {"a": 4.0, "b": 3.0}, {"c": 0.6, "d": 0.5}, {"a": 0.1, "b": 0.3}
+    wide, narrow = summed(lexical, dense, {"dense": more}), summed(lexical, squeezed(dense), {"dense": squeezed(more)})
+    assert [unit.unit_id for unit in narrow] == [unit.unit_id for unit in wide]
+    assert [unit.score for unit in narrow] == pytest.approx([unit.score for unit in wide])
+
+
+def test_similarities_above_1_count_up_to_the_highest() -> None:
+    """Inner products of any size are spread between the lowest and the highest, however large."""
+    for size in (3.0, 1e308):
+        fused = {
+            unit.unit_id: unit.contributions["dense"]
+            for unit in summed({"a": 1.0}, {"b": size, "c": 0.0}, {"dense": {"a": -size}})
+        }
+        assert fused == {"a": 0.0, "b": pytest.approx(0.7), "c": pytest.approx(0.35)}
 
 
 def test_score_fusion_keeps_where_each_channel_placed_a_unit() -> None:
@@ -175,15 +216,16 @@ def test_reciprocal_ranks_have_contributions_too() -> None:
 
 def test_a_unit_that_a_channel_cannot_score_gains_nothing_there() -> None:
     """A score that nobody gave counts as 0, in the channel that lacks it only."""
-    fused = {unit.unit_id: unit.contributions for unit in summed({"a": 4.0}, {"b": 0.8})}
+    fused = {unit.unit_id: unit.contributions for unit in summed({"a": 4.0}, {"b": 0.8, "c": 0.6})}
     assert fused["a"] == {"lexical": pytest.approx(0.3), "dense": 0.0}
-    assert fused["b"] == {"lexical": 0.0, "dense": pytest.approx(0.56)}
+    assert fused["b"] == {"lexical": 0.0, "dense": pytest.approx(0.35)}
 
 
-def test_lexical_scores_below_0_count_as_0_and_cosines_as_they_are() -> None:
-    """A negative lexical score takes nothing away; a negative cosine does."""
-    fused = {unit.unit_id: unit.contributions for unit in summed({"a": 2.0, "b": -3.0}, {"b": -0.5})}
-    assert fused["b"] == {"lexical": 0.0, "dense": pytest.approx(-0.35)}
+def test_lexical_scores_below_0_count_as_0_and_the_lowest_cosine_too() -> None:
+    """Neither a negative lexical score nor a negative cosine takes anything away."""
+    fused = {unit.unit_id: unit.contributions for unit in summed({"a": 2.0, "b": -3.0}, {"b": -0.5, "c": 0.25})}
+    assert fused["b"] == {"lexical": 0.0, "dense": 0.0}
+    assert fused["c"]["dense"] == pytest.approx(0.35)
     assert fused["a"]["lexical"] == pytest.approx(0.3)
 
 
@@ -222,15 +264,22 @@ weights = st.integers(0, 20).map(lambda value: value / 20)
 
 
 def again(
-    lexical: dict[str, float], dense: dict[str, float], scores: dict[str, dict[str, float]], weight: float
+    lexical: dict[str, float],
+    dense: dict[str, float],
+    scores: dict[str, dict[str, float]],
+    weight: float,
+    attainable: float | None,
 ) -> list[tuple[str, float]]:
     """Score fusion written down once more, from its definition."""
     units = set(lexical) | set(dense)
-    top = max((scores["lexical"].get(unit, 0.0) for unit in units), default=0.0)
+    top = max(attainable or 0.0, *(scores["lexical"].get(unit, 0.0) for unit in units))
+    known = [scores["dense"][unit] for unit in units if unit in scores["dense"]]
+    low, high = min(known), max(1.0, *known)
     total = {}
     for unit in units:
         share = max(scores["lexical"].get(unit, 0.0), 0.0) / top if top > 0 else 0.0
-        total[unit] = (1 - weight) * share + weight * scores["dense"].get(unit, 0.0)
+        spread = (scores["dense"][unit] - low) / (high - low) if unit in scores["dense"] and high > low else 0.0
+        total[unit] = (1 - weight) * share + weight * spread
 
     def place(unit: str) -> tuple[float, int, int, str]:
         ranks = [
@@ -242,13 +291,12 @@ def again(
 
 
 @untimed
-@given(score_maps, score_maps, score_maps, score_maps, weights)
-def test_score_fusion_is_what_its_definition_says(
-    lexical: Any, dense: Any, more: Any, others: Any, weight: float
-) -> None:
+@given(st.tuples(*[score_maps] * 4), weights, st.none() | st.floats(0.5, 20))
+def test_score_fusion_is_what_its_definition_says(maps: Any, weight: float, attainable: float | None) -> None:
     """An independent computation gives the same order and the same sums, whatever was looked up."""
-    fused = summed(lexical, dense, {"lexical": others, "dense": more}, dense_weight=weight)
-    expected = again(lexical, dense, {"lexical": lexical | others, "dense": dense | more}, weight)
+    lexical, dense, more, others = maps
+    fused = summed(lexical, dense, {"lexical": others, "dense": more}, dense_weight=weight, attainable=attainable)
+    expected = again(lexical, dense, {"lexical": lexical | others, "dense": dense | more}, weight, attainable)
     assert [unit.unit_id for unit in fused] == [unit_id for unit_id, _ in expected]
     assert [unit.score for unit in fused] == pytest.approx([score for _, score in expected])
 
@@ -274,7 +322,7 @@ def test_the_order_in_which_scores_are_told_changes_nothing(lexical: Any, dense:
         chance.shuffle(pairs)
         shuffled[channel] = dict(pairs)
     turned = dict(reversed(list(rankings.items())))
-    assert ScoreFusion().fuse(turned, shuffled) == ScoreFusion().fuse(rankings, scores)
+    assert ScoreFusion().fuse(turned, Scores(**shuffled)) == ScoreFusion().fuse(rankings, Scores(**scores))
 
 
 # What is fused by what
@@ -291,14 +339,14 @@ def test_without_scores_ranks_decide() -> None:
 def test_one_list_keeps_its_own_order(channel: str) -> None:
     """With one channel only, its order stands, whatever its scores say."""
     rankings = by_channel(scored(channel, {"a": 1.0, "b": 2.0}))
-    fused = fuse_found(ScoreFusion(), rankings, {"lexical": {}, "dense": {}})
+    fused = fuse_found(ScoreFusion(), rankings, Scores(lexical={}, dense={}))
     assert (fused.by, [unit.unit_id for unit in fused.ranking]) == ("rrf", ["a", "b"])
 
 
 def test_with_scores_they_decide_and_ranks_otherwise() -> None:
     """A fusion of scores is handed them; one of ranks is called without them."""
     rankings = by_channel(scored("lexical", {"a": 1.0, "b": 0.9}) + scored("dense", {"b": 0.7}))
-    scores = {"lexical": {"a": 1.0, "b": 0.9}, "dense": {"a": 0.1, "b": 0.7}}
+    scores = Scores(lexical={"a": 1.0, "b": 0.9}, dense={"a": 0.1, "b": 0.7})
     by_score, by_rank = (fuse_found(fusion, rankings, scores) for fusion in (ScoreFusion(), ReciprocalRankFusion(k=3)))
     assert (by_score.by, by_score.ranking) == ("score_fusion", ScoreFusion().fuse(rankings, scores))
     assert (by_rank.by, by_rank.ranking) == ("rrf", ReciprocalRankFusion(k=3).fuse(rankings))
@@ -314,8 +362,8 @@ def test_only_what_the_other_channel_returned_has_to_be_scored() -> None:
 def test_scores_are_those_of_the_rows_and_those_looked_up() -> None:
     """Both kinds are put together; a row without a score, a failed look-up or none at all leaves no scores."""
     rankings = by_channel(scored("lexical", {"a": 4.0}) + scored("dense", {"b": 0.8}))
-    found = UnitsScored(scores={"dense": (Scored(unit_id="a", score=0.2),)}, usage=Usage())
-    assert scores_in(rankings, found) == {"lexical": {"a": 4.0}, "dense": {"b": 0.8, "a": 0.2}}
+    found = UnitsScored(scores={"dense": (Scored(unit_id="a", score=0.2),)}, attainable=9.0, usage=Usage())
+    assert scores_in(rankings, found) == Scores(lexical={"a": 4.0}, dense={"b": 0.8, "a": 0.2}, attainable=9.0)
     assert scores_in(rankings, None) is None
     assert scores_in(rankings, found.model_copy(update={"why_not": "failed"})) is None
     unscored_row = by_channel(scored("lexical", {"a": None}) + scored("dense", {"b": 0.8}))

@@ -88,6 +88,16 @@ def test_weighted_coverage_worked_by_hand() -> None:
     assert result.reasons == ("one unit holds 1 of 3 terms, 50% by weight", "0.500 reaches 0.5")
 
 
+@pytest.mark.parametrize(("query", "text"), [("pump", "1 term: 0 of 9"), (QUERY, "3 terms: 4 of 9")])
+def test_the_number_of_terms_can_count(query: str, text: str) -> None:
+    """A table may give points for the terms that there are to be found by, stop words and repeats left out."""
+    factors = [{"name": "terms", "edges": [2, 4], "points": [4, 9]}]
+    table = TABLE.model_validate({**TABLE.model_dump(), "factors": factors})
+    terms = dict.fromkeys(query.split(), 9)
+    result = Scorecard(table=table).assess(weighed(given_for(f"the {query} {query}", "A pump."), terms))
+    assert result.factors[0].text == f"the query has {text} points"
+
+
 def test_settings_stand_in_the_assessment() -> None:
     """Everything that decides is there: each sign's edges and points, and which threshold was taken."""
     result = card("The pump.")
@@ -122,14 +132,25 @@ def test_a_missing_identifier_is_a_veto(assessor: Any) -> None:
 
 
 @ASSESSORS
-@pytest.mark.parametrize(("units", "is_veto"), [(0, True), (1, True), (RARE, True), (RARE + 1, False)])
+@pytest.mark.parametrize(("units", "is_veto"), [(0, False), (1, True), (RARE, True), (RARE + 1, False)])
 def test_a_rare_word_that_was_not_found_is_a_veto(assessor: Any, units: int, is_veto: bool) -> None:
-    """A word of few units, or of none at all, keeps from sufficient where no returned unit holds it."""
+    """A word of few units keeps from sufficient where no returned unit holds it; one that no unit holds does not."""
     given = weighed(given_for(QUERY, "The pump has a seal."), COMMON | {"leaks": units})
     result = assessor.assess(given.model_copy(update={"threshold": 0.0}))
     assert result.sufficient is not is_veto
-    named = f"rare words (in at most {RARE} units) held by no returned unit: leaks"
+    named = f"rare words (in 1 to {RARE} units) held by no returned unit: leaks"
     assert (named in result.reasons) is is_veto
+
+
+@ASSESSORS
+@pytest.mark.parametrize(("unknown", "is_veto"), [(["leaks"], False), (["seal", "leaks"], True), ([*HEAVY], True)])
+def test_two_words_that_no_unit_holds_are_a_veto(assessor: Any, unknown: list[str], is_veto: bool) -> None:
+    """One word that the index does not know keeps nothing from sufficient; two or more do, and are named in order."""
+    text = " ".join(word for word in HEAVY if word not in unknown) or "nothing"
+    given = weighed(given_for(QUERY, text), COMMON | dict.fromkeys(unknown, 0))
+    result = assessor.assess(given.model_copy(update={"threshold": 0.0}))
+    assert result.sufficient is not is_veto
+    assert (f"words that no unit holds (2 or more): {', '.join(unknown)}" in result.reasons) is is_veto
 
 
 @ASSESSORS
