@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from bounded_retrieval.errors import BoundedRetrievalError, RequestError, SourceError
+from bounded_retrieval.errors import BoundedRetrievalError, RequestError, SourceError, one_line, quoted
 
 EXIT_DONE = 0
 EXIT_UNEXPECTED = 1
@@ -59,12 +59,15 @@ def _parser() -> argparse.ArgumentParser:
 def _add_index(commands: Any) -> None:
     index = commands.add_parser(
         "index",
-        help="index files or folders",
+        help="index files or folders, or verify an index",
         description="Index .jsonl, .md, .txt, .html and .pdf files or folders. A file named relationships.jsonl in a "
         "folder is taken as its declared relationships and not read as documents.",
     )
-    index.add_argument("paths", nargs="+", type=Path, metavar="PATH")
-    index.add_argument("--to", required=True, type=Path, metavar="DIR", help="index directory; safe to run again")
+    index.add_argument("paths", nargs="*", type=Path, metavar="PATH")
+    index.add_argument("--to", type=Path, metavar="DIR", help="index directory; safe to run again")
+    index.add_argument(
+        "--verify", type=Path, metavar="DIR", help="index nothing; compare every file of an index with its SHA-256"
+    )
     index.add_argument("--chunk-chars", type=int, default=900, metavar="N", help="longest unit (default 900)")
     index.add_argument(
         "--embedding", metavar="NAME", help="minilm or wordllama; by default minilm, or what DIR was built with"
@@ -75,7 +78,7 @@ def _add_index(commands: Any) -> None:
         metavar="FILE",
         help="declared relationships and names (.jsonl); not together with a relationships.jsonl in a folder",
     )
-    index.set_defaults(run=_run_index)
+    index.set_defaults(run=_run_index, usage_error=index.error)
 
 
 def _add_ask(commands: Any) -> None:
@@ -137,6 +140,10 @@ def _run_index(arguments: argparse.Namespace) -> int:
     from bounded_retrieval.retrievers.relationships import RelationshipStore
     from bounded_retrieval.retrievers.store import build_index
 
+    if arguments.verify is not None:
+        return _run_verify(arguments)
+    if not arguments.paths or arguments.to is None:
+        arguments.usage_error("PATH and --to DIR are needed, or --verify DIR")
     files = _relationship_files(arguments.paths, arguments.relationships)
     relationships = RelationshipStore.from_jsonl(*files) if files else None
     embedding = None if arguments.embedding is None else load_embedding(arguments.embedding)
@@ -152,6 +159,18 @@ def _run_index(arguments: argparse.Namespace) -> int:
     elif report.relationships_dropped:
         line = "the relationships that the index held were dropped: none were given (see --relationships)"
         make_console(stderr=True).print(line, soft_wrap=True)
+    return EXIT_DONE
+
+
+def _run_verify(arguments: argparse.Namespace) -> int:
+    from bounded_retrieval.console import make_console, printable
+    from bounded_retrieval.retrievers.store import verify_index
+
+    if arguments.paths or any((arguments.to, arguments.embedding, arguments.relationships)):
+        arguments.usage_error("--verify DIR: stands alone; nothing is indexed")
+    manifest = verify_index(arguments.verify)
+    line = f"{arguments.verify}: {manifest.units:,} units, every file as it was written"
+    make_console(stderr=True).print(printable(line), soft_wrap=True)
     return EXIT_DONE
 
 
@@ -265,18 +284,18 @@ def _run_stats(arguments: argparse.Namespace) -> int:
 def _limit(text: str) -> tuple[str, int]:
     name, equals, value = text.partition("=")
     if not equals:
-        raise RequestError(f"--limit: expected NAME=N, as in max_rows=4 (got {text!r})")
+        raise RequestError(f"--limit: expected NAME=N, as in max_rows=4 (got {quoted(text)})")
     try:
         return name.strip(), int(value)
     except ValueError:
-        raise RequestError(f"--limit {name[:40]}: expected a whole number (got {value[:40]!r})") from None
+        raise RequestError(f"--limit {one_line(name, 40)}: expected a whole number (got {quoted(value, 40)})") from None
 
 
 def _number(text: str | None, name: str) -> float | None:
     try:
         return None if text is None else float(text)
     except ValueError:
-        raise RequestError(f"--{name}: expected a number (got {text!r})") from None
+        raise RequestError(f"--{name}: expected a number (got {quoted(text)})") from None
 
 
 def _complain(message: str, code: int) -> int:

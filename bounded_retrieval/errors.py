@@ -5,6 +5,7 @@
     BoundedRetrievalError
     ├── RequestError (ValueError)        a request, context or setting is not valid
     ├── ConfigurationError (ValueError)  a graph was built from parts that cannot work together
+    │   └── ForkedError                  a part was opened before this process was forked
     ├── AsyncOnlyError (TypeError)       a synchronous call met an object that is async only
     ├── SourceError (ValueError)         a file to be read is not what it should be
     ├── StoreError                       an index directory cannot be used
@@ -21,6 +22,8 @@ Each message is one line and names the field or file, the limit and the value.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -29,9 +32,22 @@ if TYPE_CHECKING:
     from bounded_retrieval.contracts.chain import UnresolvedChain
     from bounded_retrieval.contracts.packet import EvidencePacket
 
+MAX_PROBLEMS = 5
+"""Most problems of one value that its error names."""
+
+MAX_PROBLEM_CHARS = 200
+"""Most characters in which a problem is put, without its place and the value."""
+
+
+_BREAKS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
 
 class BoundedRetrievalError(Exception):
     """Base of every error raised by this package."""
+
+    def __init__(self, message: str) -> None:
+        # A file's name may hold any character; the message stays one line.
+        super().__init__(_BREAKS.sub(lambda found: found[0].encode("unicode_escape").decode(), message))
 
 
 class RequestError(BoundedRetrievalError, ValueError):
@@ -45,6 +61,13 @@ class RequestError(BoundedRetrievalError, ValueError):
 
 class ConfigurationError(BoundedRetrievalError, ValueError):
     """A graph was built from parts that cannot work together."""
+
+
+class ForkedError(ConfigurationError):
+    """A part was opened before this process was forked from another, and does not survive that.
+
+    It ends a run instead of counting as a failed call: every further call would fail in the same way.
+    """
 
 
 class AsyncOnlyError(BoundedRetrievalError, TypeError):
@@ -104,7 +127,7 @@ class ChainStoppedError(BoundedRetrievalError):
     def __init__(self, result: UnresolvedChain) -> None:
         super().__init__(
             f"{result.stop_reason.value}: the chain ended unresolved (hops: {len(result.trail)}); "
-            f"open: {_short('; '.join(result.unresolved))}"
+            f"open: {quoted('; '.join(result.unresolved))}"
         )
         self.result = result
 
@@ -112,29 +135,43 @@ class ChainStoppedError(BoundedRetrievalError):
         return type(self), (self.result,)
 
 
-def _problem_lines(error: ValidationError, where: str) -> list[str]:
-    lines = []
-    for problem in error.errors(include_url=False, include_context=False):
-        place = ".".join(_field_name(part) for part in problem["loc"])
-        path = f"{where}.{place}" if place else where
-        message = problem["msg"].removeprefix("Value error, ")
-        if problem["type"] == "extra_forbidden":
-            message = "unknown field"
-        if problem["type"] == "value_error":
-            lines.append(f"{path}: {message}")
-        else:
-            lines.append(f"{path}: {message} (got {_short(problem['input'])})")
-    return lines
-
-
-def _field_name(part: str | int) -> str:
-    # A caller's own key may be anything; the message stays one printable line.
-    return part if isinstance(part, str) and part.isidentifier() and len(part) <= 60 else _short(part)  # noqa: PLR2004
-
-
-def _short(value: object, limit: int = 60) -> str:
+def quoted(value: object, limit: int = 60) -> str:
+    """A value as an error quotes it: at most ``limit`` characters, printable, on one line."""
     try:
         text = repr(value)
     except Exception:  # noqa: BLE001 - a value that cannot be shown must not hide the message about it
         text = f"<{type(value).__name__}>"
-    return text if len(text) <= limit else f"{text[: limit - 3]}..."
+    return one_line(text, limit)
+
+
+def one_line(text: str, limit: int) -> str:
+    """At most ``limit`` characters of a text, those that cannot be printed as blanks."""
+    cut = text if len(text) <= limit else f"{text[: limit - 3]}..."
+    return cut if cut.isprintable() else "".join(char if char.isprintable() else " " for char in cut)
+
+
+def field_path(location: Sequence[str | int]) -> str:
+    """Where in a value a field stands, in one printable line."""
+    return ".".join(map(_field_name, location))
+
+
+def _problem_lines(error: ValidationError, where: str) -> Iterator[str]:
+    """The first problems, and how many more there are: a large file can have any number of them."""
+    for problem in error.errors(include_url=False, include_context=False)[:MAX_PROBLEMS]:
+        place = field_path(problem["loc"])
+        path = f"{where}.{place}" if place else where
+        # It may quote the value that it is about.
+        message = one_line(problem["msg"].removeprefix("Value error, "), MAX_PROBLEM_CHARS)
+        if problem["type"] == "extra_forbidden":
+            message = "unknown field"
+        if problem["type"] == "value_error":
+            yield f"{path}: {message}"
+        else:
+            yield f"{path}: {message} (got {quoted(problem['input'])})"
+    if error.error_count() > MAX_PROBLEMS:
+        yield f"and {error.error_count() - MAX_PROBLEMS} more"
+
+
+def _field_name(part: str | int) -> str:
+    # A caller's own key may be anything.
+    return part if isinstance(part, str) and part.isidentifier() and len(part) <= 60 else quoted(part)  # noqa: PLR2004

@@ -18,14 +18,21 @@ from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
+from threading import Lock
 from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bounded_retrieval.errors import StoreCorruptError
 from bounded_retrieval.retrievers._bm25_corpus import TokenCorpus
 
 Backend = Literal["bm25s", "rank_bm25"]
+
+_IMPORTING = Lock()  # a second thread would take the level that the import left for the one that was there before
+
+_SCORE_ROUNDING = 1e-9
 
 _PART = 16_384  # postings computed with at a time: their arrays stay in the processor's cache
 
@@ -38,11 +45,13 @@ class Postings:
         data: float64, shape (postings,): what the term adds to the unit's score.
         indices: int32, shape (postings,): unit rows, ascending within a term.
         indptr: int64, shape (terms + 1,), ascending from 0.
+        source: the folder of the files that they are mapped from, where they are.
     """
 
     data: NDArray[np.float64]
     indices: NDArray[np.int32]
     indptr: NDArray[np.int64]
+    source: Path | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,10 +98,15 @@ class Scorer(Protocol):
 def create_scorer(
     backend: Backend, corpus: TokenCorpus, *, k1: float, b: float, postings: Postings | None = None
 ) -> Scorer:
-    """Make the scorer of a backend; ``postings`` already computed spare bm25s its work."""
+    """Make the scorer of a backend; ``postings`` already computed spare bm25s its work.
+
+    Raises:
+        StoreCorruptError: the corpus is mapped from a damaged file, which ``rank_bm25`` reads at once.
+    """
     if not corpus.flat.size:
         return NothingScorer(len(corpus))
     if backend == "rank_bm25":
+        corpus.check()
         return RankBM25Scorer(corpus, k1=k1, b=b)
     return BM25sScorer(postings or score_postings(corpus, k1=k1, b=b), corpus, k1=k1, b=b)
 
@@ -150,11 +164,49 @@ class NothingScorer:
         return 0
 
 
+class _PostingsCheck:
+    """Looks at the postings of a term, where they are mapped from files, before they are first used.
+
+    Args:
+        postings: those of all terms.
+        units: how many units there are.
+    """
+
+    def __init__(self, postings: Postings, units: int) -> None:
+        self._postings = postings
+        self._units = units
+        self._sound = np.full(len(postings.indptr) - 1, postings.source is None)
+
+    def __call__(self, term_ids: Sequence[int]) -> None:
+        """Check those of the terms that were not checked before.
+
+        Raises:
+            StoreCorruptError: names the file whose values cannot be those of postings.
+        """
+        for term in term_ids:
+            if not self._sound[term]:
+                self._check(slice(int(self._postings.indptr[term]), int(self._postings.indptr[term + 1])))
+                self._sound[term] = True
+
+    def _check(self, span: slice) -> None:
+        rows, gains = self._postings.indices[span], self._postings.data[span]
+        if not len(rows) or rows[0] < 0 or rows[-1] >= self._units or (rows[1:] <= rows[:-1]).any():
+            raise StoreCorruptError(f"{self._postings.source}/rows.npy: not ascending rows of {self._units} units")
+        with np.errstate(invalid="ignore"):
+            plausible = gains.min() > 0 and gains.max() <= idf(self._units, len(rows)) + _SCORE_ROUNDING
+        if not plausible:  # nor is it where one is not a number
+            raise StoreCorruptError(f"{self._postings.source}/scores.npy: a score is none that its term can give")
+
+
 class BM25sScorer:
-    """Adds up ready scores with bm25s; the arrays may be memory-mapped."""
+    """Adds up ready scores with bm25s; the arrays may be memory-mapped.
+
+    Every method raises `StoreCorruptError` where the postings of a term are mapped from a damaged file.
+    """
 
     def __init__(self, postings: Postings, corpus: TokenCorpus, *, k1: float, b: float) -> None:
         self.postings = postings
+        self._check = _PostingsCheck(postings, len(corpus))
         self._k1, self._b = k1, b
         self._lengths = np.diff(corpus.offsets).astype(np.float64)
         self._norms = _norm(self._lengths, len(corpus.flat) / len(corpus), k1=k1, b=b)
@@ -169,11 +221,13 @@ class BM25sScorer:
 
     def scores(self, term_ids: Sequence[int]) -> NDArray[np.float64]:
         """The score of every unit, shape (units,)."""
+        self._check(term_ids)
         scores: NDArray[np.float64] = self._model.get_scores_from_ids(list(term_ids))
         return scores
 
     def scores_at(self, term_ids: Sequence[int], rows: Sequence[int]) -> NDArray[np.float64]:
         """The scores of the units at ``rows``, shape (rows,), found by bisection in each term's postings."""
+        self._check(term_ids)
         # The same type as the postings: searchsorted would otherwise convert all of them.
         wanted = np.asarray(rows, dtype=np.int32)
         scores = np.zeros(len(wanted))
@@ -187,6 +241,7 @@ class BM25sScorer:
 
     def scores_among(self, term_ids: Sequence[int], passing: Passing) -> NDArray[np.float64]:
         """The scores that an index of only the passing units gives them, 0 elsewhere, shape (units,)."""
+        self._check(term_ids)
         scores = np.zeros(len(self._lengths))
         for term in term_ids:
             span = slice(int(self.postings.indptr[term]), int(self.postings.indptr[term + 1]))
@@ -205,6 +260,7 @@ class BM25sScorer:
 
     def holding(self, term_id: int, passing: Passing | None) -> int:
         """How many units hold a term."""
+        self._check([term_id])
         held = self.postings.indices[int(self.postings.indptr[term_id]) : int(self.postings.indptr[term_id + 1])]
         return len(held) if passing is None else int(np.count_nonzero(passing.mask[held]))
 
@@ -273,10 +329,11 @@ class RankBM25Scorer:
 def _import_bm25s() -> Any:
     # Importing bm25s sets its logger to DEBUG, which would make it write wherever the application logs.
     logger = logging.getLogger("bm25s")
-    level = logger.level
-    import bm25s
+    with _IMPORTING:
+        level = logger.level
+        import bm25s
 
-    logger.setLevel(level)
+        logger.setLevel(level)
     return bm25s
 
 

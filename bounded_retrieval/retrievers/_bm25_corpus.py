@@ -5,11 +5,13 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bounded_retrieval.contracts.candidate import Unit, searchable_text
+from bounded_retrieval.errors import StoreCorruptError
 from bounded_retrieval.policies.tokenize import index_terms
 
 
@@ -21,17 +23,28 @@ class TokenCorpus:
         vocabulary: id of each term, from 0 without gaps; every term occurs in some unit.
         flat: int32, shape (terms of all units,).
         offsets: int64, shape (units + 1,), ascending from 0.
+        source: the file that ``flat`` is mapped from, where it is.
     """
 
     vocabulary: Mapping[str, int]
     flat: NDArray[np.int32]
     offsets: NDArray[np.int64]
+    source: Path | None = None
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
     def __iter__(self) -> Iterator[list[int]]:
         return (self.flat[self.offsets[row] : self.offsets[row + 1]].tolist() for row in range(len(self)))
+
+    def check(self) -> None:
+        """Look whether each term id is one of the vocabulary's.
+
+        Raises:
+            StoreCorruptError: names the file.
+        """
+        if self.source and self.flat.size and not 0 <= self.flat.min() <= self.flat.max() < len(self.vocabulary):
+            raise StoreCorruptError(f"{self.source}: a term id is none of 0 to {len(self.vocabulary) - 1}")
 
     def take(self, rows: NDArray[np.int64]) -> TokenCorpus:
         """The given rows in the given order; terms that none of them holds leave the vocabulary."""
@@ -47,9 +60,14 @@ class CorpusBuilder:
     Args:
         base: a corpus that the new one starts from; its texts are not tokenised again.
         base_ids: unit ids of its rows.
+
+    Raises:
+        StoreCorruptError: the base is mapped from a damaged file.
     """
 
     def __init__(self, base: TokenCorpus | None = None, base_ids: Sequence[str] = ()) -> None:
+        if base is not None:
+            base.check()
         self._base = base
         self._ids = list(base_ids)
         self._vocabulary = dict(base.vocabulary) if base else {}

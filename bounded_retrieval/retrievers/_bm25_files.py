@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ from bounded_retrieval.errors import StoreCorruptError, StoreMissingError, Store
 from bounded_retrieval.policies.tokenize import INDEX_TERMS_NAME
 from bounded_retrieval.retrievers._bm25_backends import Postings
 from bounded_retrieval.retrievers._bm25_corpus import TokenCorpus
+from bounded_retrieval.retrievers._bm25_index import BM25Settings
+from bounded_retrieval.retrievers._regular_files import open_regular, read_json, regular_size
 from bounded_retrieval.retrievers.units import SqliteUnits
 
 LEXICAL_FORMAT = 1
@@ -39,17 +42,33 @@ ARRAYS: dict[str, np.dtype[Any]] = {
 LEXICAL_FILES = (HEADER, VOCABULARY, UNITS, *ARRAYS)
 """Every file of the directory, `units.sqlite` included."""
 
+_SMALL_FILE_BYTES = 65_536
+_MAX_ARRAY_HEADER = 1_024
+# What np.save writes before a one-dimensional array. Matched, so that no header is evaluated or allocated by.
+_ARRAY_HEADER = re.compile(
+    rb"\x93NUMPY\x01\x00.."
+    rb"\{'descr': '([<>|=]\w{1,4})', 'fortran_order': False, 'shape': \(([0-9]{1,18}),\), \} *\n",
+    re.DOTALL,
+)
+# Every term stands in some text, which its folded spelling, its parts and JSON's quotes make longer by far less.
+_VOCABULARY_PER_UNITS_BYTE = 64
+
 
 class Header(BaseModel):
     """What ``lexical.json`` holds."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
-    format: int = LEXICAL_FORMAT
-    tokenizer: str = INDEX_TERMS_NAME
-    k1: float
-    b: float
+    format: int = Field(ge=LEXICAL_FORMAT, le=LEXICAL_FORMAT)
+    tokenizer: str
+    k1: float = Field(ge=0)
+    b: float = Field(ge=0, le=1)
     units: int = Field(ge=0)
+
+    @classmethod
+    def of(cls, settings: BM25Settings, units: int) -> Header:
+        """The header of an index of this version."""
+        return cls(format=LEXICAL_FORMAT, tokenizer=INDEX_TERMS_NAME, k1=settings.k1, b=settings.b, units=units)
 
 
 def write_lexical(directory: Path, header: Header, corpus: TokenCorpus, postings: Postings) -> None:
@@ -71,7 +90,7 @@ def write_file(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def read_lexical(directory: Path) -> tuple[Header, TokenCorpus, Postings, SqliteUnits]:
-    """Open the files; arrays are memory-mapped.
+    """Open the files; arrays are memory-mapped, and what stands in the large ones is checked where it is used.
 
     Raises:
         StoreMissingError: the directory holds none of the files.
@@ -87,29 +106,13 @@ def read_lexical(directory: Path) -> tuple[Header, TokenCorpus, Postings, Sqlite
     _check_spans(directory / "indptr.npy", indptr, spans=len(terms), end=len(data))
     if len(indices) != len(data):
         raise StoreCorruptError(f"{directory / 'rows.npy'}: {len(indices)} entries, expected {len(data)}")
-    if not (directory / UNITS).is_file():
-        raise StoreCorruptError(f"{directory / UNITS}: missing")
     units = SqliteUnits(directory / UNITS)
     if len(units) != header.units:
         units.close()
         raise StoreCorruptError(f"{directory / UNITS}: {len(units)} units, expected {header.units}")
     vocabulary = {term: term_id for term_id, term in enumerate(terms)}
-    corpus = TokenCorpus(vocabulary=vocabulary, flat=flat, offsets=offsets)
-    return header, corpus, Postings(data=data, indices=indices, indptr=indptr), units
-
-
-def read_json(path: Path) -> Any:
-    """Read a JSON file of the index.
-
-    Raises:
-        StoreCorruptError: it is missing or no JSON; names it.
-    """
-    try:
-        return json.loads(path.read_bytes())
-    except OSError as error:
-        raise StoreCorruptError(f"{path}: {error.strerror or error}") from error
-    except (ValueError, RecursionError) as error:
-        raise StoreCorruptError(f"{path}: not JSON ({error})") from error
+    corpus = TokenCorpus(vocabulary=vocabulary, flat=flat, offsets=offsets, source=directory / "token_ids.npy")
+    return header, corpus, Postings(data=data, indices=indices, indptr=indptr, source=directory), units
 
 
 def _write_json(path: Path, value: Any) -> None:
@@ -125,9 +128,9 @@ def _array_writer(values: NDArray[Any]) -> Callable[[Path], None]:
 
 
 def _read_header(path: Path) -> Header:
-    held = read_json(path)
+    held = read_json(path, _SMALL_FILE_BYTES)
     found = held.get("format") if isinstance(held, dict) else None
-    if isinstance(found, int) and found != LEXICAL_FORMAT:
+    if type(found) is int and found != LEXICAL_FORMAT:
         raise StoreVersionError(f"{path}: format {found}; this version reads {LEXICAL_FORMAT}")
     try:
         header = Header.model_validate(held)
@@ -139,7 +142,8 @@ def _read_header(path: Path) -> Header:
 
 
 def _read_vocabulary(path: Path) -> list[str]:
-    terms = read_json(path)
+    most = max(_SMALL_FILE_BYTES, _VOCABULARY_PER_UNITS_BYTE * regular_size(path.with_name(UNITS)))
+    terms = read_json(path, most)
     if not isinstance(terms, list) or not all(isinstance(term, str) for term in terms):
         raise StoreCorruptError(f"{path}: not a list of terms")
     if len(set(terms)) != len(terms):
@@ -148,17 +152,21 @@ def _read_vocabulary(path: Path) -> list[str]:
 
 
 def _read_array(path: Path, dtype: np.dtype[Any]) -> NDArray[Any]:
-    try:
-        values = np.load(path, mmap_mode="r", allow_pickle=False)
-    except OSError as error:
-        raise StoreCorruptError(f"{path}: {error.strerror or error}") from error
-    except (ValueError, EOFError) as error:
-        raise StoreCorruptError(f"{path}: {error}") from error
-    if not isinstance(values, np.ndarray) or values.ndim != 1 or values.dtype != dtype:
-        raise StoreCorruptError(f"{path}: not a one-dimensional array of {dtype}")
-    return np.asarray(values)
+    """Map a file of exactly the bytes that its header and so many values of the type take."""
+    size = regular_size(path)
+    with open_regular(path) as file:
+        header = _ARRAY_HEADER.match(file.read(_MAX_ARRAY_HEADER))
+        if header is None or header[1].decode() != dtype.str:
+            raise StoreCorruptError(f"{path}: not a one-dimensional array of {dtype}")
+        length = int(header[2])
+        if header.end() + length * dtype.itemsize != size:
+            raise StoreCorruptError(f"{path}: {size} bytes, which are not {length} values of {dtype}")
+        try:
+            return np.asarray(np.memmap(file, dtype=dtype, mode="r", offset=header.end(), shape=(length,)))
+        except (OSError, ValueError) as error:
+            raise StoreCorruptError(f"{path}: cannot be mapped ({error})") from error
 
 
 def _check_spans(path: Path, starts: NDArray[np.int64], *, spans: int, end: int) -> None:
-    if len(starts) != spans + 1 or starts[0] != 0 or starts[-1] != end or (np.diff(starts) < 0).any():
+    if len(starts) != spans + 1 or starts[0] != 0 or starts[-1] != end or (starts[1:] < starts[:-1]).any():
         raise StoreCorruptError(f"{path}: does not describe {spans} spans that end at {end}")

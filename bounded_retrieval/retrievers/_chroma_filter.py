@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 from bounded_retrieval.contracts.filters import Filter, compile_filter
 from bounded_retrieval.contracts.normalise import MAX_JSON_INT, MIN_JSON_INT, clean_metadata, clean_text
+from bounded_retrieval.errors import StoreCorruptError
 
 Where = dict[str, Any]
 
@@ -56,7 +57,12 @@ def unpack_metadata(packed: Mapping[str, Any] | None) -> dict[str, Any]:
     if packed is None:
         return {}
     if METADATA_KEY in packed:
-        metadata: dict[str, Any] = json.loads(packed[METADATA_KEY])
+        try:
+            metadata = json.loads(packed[METADATA_KEY])
+        except (TypeError, ValueError, RecursionError) as error:
+            raise StoreCorruptError(f"dense store: the metadata of a unit is not JSON ({error})") from error
+        if not isinstance(metadata, dict):
+            raise StoreCorruptError("dense store: the metadata of a unit is no JSON object")
         return metadata
     return clean_metadata(packed)[0]
 

@@ -17,7 +17,15 @@ from bounded_retrieval.contracts.candidate import Unit, searchable_text
 from bounded_retrieval.errors import StoreCorruptError, StoreError
 from bounded_retrieval.retrievers import _chroma_store
 from bounded_retrieval.retrievers._bm25_files import UNITS
-from bounded_retrieval.retrievers._store_files import DENSE, LEXICAL, Manifest, copy_chroma, generation_folder
+from bounded_retrieval.retrievers._store_files import (
+    DENSE,
+    INDEX_FORMAT,
+    LEXICAL,
+    Manifest,
+    copy_chroma,
+    generation_folder,
+)
+from bounded_retrieval.retrievers._store_verify import verified_folder
 from bounded_retrieval.retrievers.chroma import ChromaSearcher
 from bounded_retrieval.retrievers.embeddings import embedding_identity
 from bounded_retrieval.retrievers.units import SqliteUnits
@@ -75,11 +83,13 @@ class PreviousGeneration:
 
     @classmethod
     def read(cls, root: Path, manifest: Manifest | None) -> PreviousGeneration:
-        """Read every unit once. A damaged generation counts as none: then everything is embedded again."""
+        """Read everything once. A damaged generation counts as none: then everything is embedded again."""
         if manifest is None:
             return cls()
         try:
-            folder = generation_folder(root, manifest)
+            # What is taken over gets new digests, so it has to agree with the old ones, where there are any.
+            find = verified_folder if manifest.format == INDEX_FORMAT else generation_folder
+            folder = find(root, manifest)
             units = SqliteUnits(folder / LEXICAL / UNITS)
             marks = {unit.unit_id: Marks.of(unit) for unit in units.units()}
             units.close()
@@ -95,9 +105,12 @@ class DenseWriter:
         seen: ids of the units taken.
     """
 
-    def __init__(self, collection: Any, marks: Mapping[str, Marks], embedding: Embeddings, progress: Progress) -> None:
+    def __init__(
+        self, path: Path, collection: Any, marks: Mapping[str, Marks], embedding: Embeddings, progress: Progress
+    ) -> None:
         self.seen: set[str] = set()
         self._added = self._changed = self._removed = self._unchanged = 0
+        self._path = path
         self._collection = collection
         self._embedding = _RememberedEmbeddings(embedding)
         self._searcher = ChromaSearcher(collection, self._embedding)
@@ -118,7 +131,7 @@ class DenseWriter:
             if collection is None:
                 collection = _chroma_store.create_collection(opened, path, COLLECTION, embedding)
                 marks = {}
-            yield cls(collection, marks, embedding, progress)
+            yield cls(path, collection, marks, embedding, progress)
 
     def take(self, unit: Unit) -> None:
         """Take the next unit; ids must not repeat."""
@@ -145,7 +158,8 @@ class DenseWriter:
         """
         self._store_batch()
         gone = sorted(self._marks.keys() - self.seen)
-        self._searcher.remove(gone)
+        with self._storing():
+            self._searcher.remove(gone)
         self._removed = len(gone)
         if len(self._searcher) != len(self.seen):
             raise StoreCorruptError(f"dense store: holds {len(self._searcher)} units, expected {len(self.seen)}")
@@ -170,10 +184,24 @@ class DenseWriter:
                 if unit.unit_id in vectors:
                     text = searchable_text(unit.title, unit.text)
                     self._embedding.remembered[text] = [float(value) for value in vectors[unit.unit_id]]
-        self._searcher.add([unit.to_document() for unit in self._batch])
+        with self._storing():
+            self._searcher.add([unit.to_document() for unit in self._batch])
         if self._batch:
             self._progress("embed", self._embedding.count, None)
         self._batch, self._kept_ids, self._embedding.remembered = [], [], {}
+
+    @contextmanager
+    def _storing(self) -> Iterator[None]:
+        """Name the folder, and how much room it has: of a full disk Chroma says little."""
+        try:
+            yield
+        except StoreError as error:
+            if type(error) is not StoreError:
+                raise
+            free = shutil.disk_usage(self._path).free
+            raise StoreError(
+                f"{self._path}: cannot be written ({error}; {free:,} bytes are free on its disk)"
+            ) from error
 
 
 class _RememberedEmbeddings(Embeddings):

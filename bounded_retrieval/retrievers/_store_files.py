@@ -12,32 +12,50 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
 import sqlite3
+import stat
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 import filelock
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from bounded_retrieval.errors import StoreBusyError, StoreCorruptError, StoreError, StoreMissingError, StoreVersionError
+from bounded_retrieval.errors import (
+    StoreBusyError,
+    StoreCorruptError,
+    StoreError,
+    StoreMissingError,
+    StoreVersionError,
+    field_path,
+    one_line,
+)
+from bounded_retrieval.retrievers._bm25_files import LEXICAL_FILES, UNITS
+from bounded_retrieval.retrievers._chroma_file import CHROMA
+from bounded_retrieval.retrievers._regular_files import copy_folder, digest_of, read_json, regular_size
 
 MANIFEST, LOCK, GENERATIONS = "manifest.json", "index.lock", "generations"
 LEXICAL, DENSE = "lexical", "dense"
 RELATIONSHIPS = "relationships.jsonl"
-INDEX_FORMAT: Literal[1] = 1
+INDEX_FORMAT = 2
 INDEX_KIND: Literal["bounded-retrieval index"] = "bounded-retrieval index"
 
 _PARTIAL = ".partial"
-_CHROMA = "chroma.sqlite3"
 _CHROMA_STORED = "index_metadata.pickle"
-_GENERATION = re.compile(r"\d{6}")
+_GENERATION = re.compile(r"[0-9]{6}|[1-9][0-9]{6,8}")
+_LAST_GENERATION = 999_999_999
+_KNOWN_FORMATS = (1, INDEX_FORMAT)
+_MAX_MANIFEST_BYTES = 1_000_000
 _FILE = rf"(?:{re.escape(RELATIONSHIPS)}|(?:{LEXICAL}|{DENSE})(?:/\w[\w.-]*){{1,2}})"
+_FileName = Annotated[str, Field(pattern=f"^{_FILE}$")]
+_Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+
+# Opening reads all the others whole, so that comparing them with their digests costs little beside it.
+_READ_PIECEMEAL = frozenset(f"{LEXICAL}/{name}" for name in (UNITS, "token_ids.npy", "rows.npy", "scores.npy"))
 
 
 class Manifest(BaseModel):
@@ -48,12 +66,14 @@ class Manifest(BaseModel):
         k1, b: the constants of BM25.
         generation: name of the folder that counts.
         files: size in bytes of every file of the generation that no reader ever writes.
+        digests: SHA-256 of each of those files; none in format 1.
+        dense_rows: SHA-256 of what the tables of the Chroma store hold, whose file readers write to.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
-    kind: Literal["bounded-retrieval index"] = INDEX_KIND
-    format: Literal[1] = INDEX_FORMAT
+    kind: Literal["bounded-retrieval index"]
+    format: int = Field(ge=1, le=INDEX_FORMAT)
     package_version: str
     tokenizer: str
     embedding: str
@@ -61,8 +81,18 @@ class Manifest(BaseModel):
     k1: float
     b: float
     units: int = Field(ge=1)
-    generation: str = Field(pattern=rf"^{_GENERATION.pattern}$")
-    files: dict[Annotated[str, Field(pattern=f"^{_FILE}$")], int]
+    generation: str = Field(pattern=rf"^(?:{_GENERATION.pattern})$")
+    files: dict[_FileName, Annotated[int, Field(ge=0)]]
+    digests: dict[_FileName, _Digest] = {}
+    dense_rows: _Digest | None = None
+
+    @model_validator(mode="after")
+    def _is_complete(self) -> Self:
+        if not {f"{LEXICAL}/{name}" for name in LEXICAL_FILES} <= self.files.keys():
+            raise ValueError("files")
+        if self.format == INDEX_FORMAT and (self.digests.keys() != self.files.keys() or self.dense_rows is None):
+            raise ValueError("digests")
+        return self
 
 
 def read_manifest(root: Path) -> Manifest:
@@ -74,43 +104,86 @@ def read_manifest(root: Path) -> Manifest:
         StoreCorruptError: it is damaged, or not the manifest of an index.
     """
     path = root / MANIFEST
-    try:
-        held = json.loads(path.read_bytes())
-    except (FileNotFoundError, NotADirectoryError) as error:
+    if not _exists(path):
         hint = f"bounded-retrieval index PATH --to {root}"
-        raise StoreMissingError(f"{root}: no index there; make one with: {hint}") from error
-    except (OSError, ValueError, RecursionError) as error:
-        raise StoreCorruptError(f"{path}: cannot be read ({error})") from error
+        raise StoreMissingError(f"{root}: no index there; make one with: {hint}")
+    held = read_json(path, _MAX_MANIFEST_BYTES)
     if not isinstance(held, dict) or held.get("kind") != INDEX_KIND:
         raise StoreCorruptError(f"{path}: not the manifest of an index")
     found = held.get("format")
-    if isinstance(found, int) and found != INDEX_FORMAT:
+    if type(found) is int and found not in _KNOWN_FORMATS:
         raise StoreVersionError(f"{path}: format {found}; this version reads {INDEX_FORMAT}")
     try:
         return Manifest.model_validate(held)
     except ValidationError as error:
-        place = ".".join(str(part) for part in error.errors()[0]["loc"])
-        raise StoreCorruptError(f"{path}: damaged (field {place})") from error
+        first = error.errors()[0]
+        place = field_path(first["loc"]) or first["msg"].removeprefix("Value error, ")
+        raise StoreCorruptError(f"{path}: damaged (field {one_line(place, 60)})") from error
+
+
+def _exists(path: Path) -> bool:
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise StoreError(f"{path}: {error.strerror or error}") from error
+    return True
 
 
 def generation_folder(root: Path, manifest: Manifest) -> Path:
-    """The folder of the generation that counts, its files' sizes checked.
+    """The folder of the generation that counts: nothing but files and folders, of the sizes that they had when written.
+
+    Files that an index reads whole when it is opened are compared with their digests too.
 
     Raises:
-        StoreCorruptError: it is missing, a symbolic link, or a file in it is missing or of another size.
+        StoreCorruptError: it is missing, or something in it is missing, damaged, or a link, pipe or device.
     """
     folder = root / GENERATIONS / manifest.generation
-    for path in (root / GENERATIONS, folder):
+    for path in (root / GENERATIONS, folder, folder / LEXICAL, folder / DENSE):
         if path.is_symlink() or not path.is_dir():
             raise StoreCorruptError(f"{path}: not a folder")
+    _check_kinds(folder / DENSE, manifest)
     for name, size in manifest.files.items():
-        try:
-            found = (folder / name).stat().st_size
-        except OSError as error:
-            raise StoreCorruptError(f"{folder / name}: {error.strerror or error}") from error
+        found = regular_size(folder / name)
         if found != size:
             raise StoreCorruptError(f"{folder / name}: {found} bytes, expected {size}")
+    check_digests(folder, {name: digest for name, digest in manifest.digests.items() if name not in _READ_PIECEMEAL})
     return folder
+
+
+def check_digests(folder: Path, digests: dict[str, str]) -> None:
+    """Compare files of a generation with their digests.
+
+    Raises:
+        StoreCorruptError: names the first file whose content is another one.
+    """
+    for name, digest in digests.items():
+        if digest_of(folder / name) != digest:
+            raise StoreCorruptError(f"{folder / name}: damaged (its SHA-256 is not the one that the manifest names)")
+
+
+def _check_kinds(dense: Path, manifest: Manifest) -> None:
+    """Chroma opens whatever stands in its folder: refuse what would hold it up, lead elsewhere, or was not written."""
+    for here, folders, names in os.walk(dense):
+        for path in (Path(here, name) for name in [*folders, *names]):
+            try:
+                mode = path.lstat().st_mode
+            except FileNotFoundError:  # the journal of another reader
+                continue
+            if not stat.S_ISDIR(mode) and not stat.S_ISREG(mode):
+                raise StoreCorruptError(f"{path}: not a regular file")
+            if path.name == _CHROMA_STORED and path.relative_to(dense.parent).as_posix() not in manifest.files:
+                raise StoreCorruptError(f"{path}: no file of this index")
+
+
+@contextmanager
+def writing(root: Path) -> Iterator[None]:
+    """Name the directory where writing it fails, on a full disk for example."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(f"{root}: cannot be written ({error.strerror or error})") from error
 
 
 def check_own(root: Path) -> None:
@@ -125,6 +198,11 @@ def check_own(root: Path) -> None:
         raise StoreError(f"{root}: not a directory")
     if (root / GENERATIONS).is_symlink():
         raise StoreError(f"{root / GENERATIONS}: a symbolic link")
+    with writing(root):
+        _refuse_foreign(root)
+
+
+def _refuse_foreign(root: Path) -> None:
     names = {path.name for path in root.iterdir()}
     foreign = sorted(names - {LOCK, GENERATIONS, MANIFEST, MANIFEST + _PARTIAL})
     if MANIFEST not in names and GENERATIONS in names and LOCK not in names:
@@ -146,13 +224,14 @@ def write_lock(root: Path) -> Iterator[None]:
         StoreError: the directory cannot be made or written.
     """
     lock = filelock.FileLock(root / LOCK, timeout=0)
-    try:
+    with writing(root):
         root.mkdir(parents=True, exist_ok=True)
-        lock.acquire()
-    except filelock.Timeout as error:
-        raise StoreBusyError(f"{root}: another process is writing this index") from error
-    except OSError as error:
-        raise StoreError(f"{root}: cannot be written ({error.strerror or error})") from error
+        if _exists(root / LOCK):
+            regular_size(root / LOCK)  # or the lock would be taken of whatever a link leads to
+        try:
+            lock.acquire()
+        except filelock.Timeout as error:
+            raise StoreBusyError(f"{root}: another process is writing this index") from error
     try:
         yield
     finally:
@@ -161,13 +240,20 @@ def write_lock(root: Path) -> Iterator[None]:
 
 @contextmanager
 def new_generation(root: Path) -> Iterator[Path]:
-    """An empty folder for the next generation; it is gone again after an error."""
+    """An empty folder for the next generation; it is gone again after an error.
+
+    Raises:
+        StoreError: it cannot be made.
+    """
     folder = root / GENERATIONS
-    folder.mkdir(exist_ok=True)
-    used = [path.name.removesuffix(_PARTIAL) for path in folder.iterdir()]
-    last = max((int(name) for name in used if _GENERATION.fullmatch(name)), default=0)
-    partial = folder / f"{last + 1:06}{_PARTIAL}"
-    partial.mkdir()
+    with writing(root):
+        folder.mkdir(exist_ok=True)
+        used = [path.name.removesuffix(_PARTIAL) for path in folder.iterdir()]
+        last = max((int(name) for name in used if _GENERATION.fullmatch(name)), default=0)
+        if last >= _LAST_GENERATION:
+            raise StoreError(f"{folder}: no number is left after {last}; delete {root} to build it anew")
+        partial = folder / f"{last + 1:06}{_PARTIAL}"
+        partial.mkdir()
     try:
         yield partial
     finally:
@@ -188,22 +274,24 @@ def copy_chroma(source: Path, target: Path) -> None:
         StoreCorruptError: the store is missing or damaged.
         StoreError: the copy cannot be written.
     """
-    target.mkdir()
-    if not (source / _CHROMA).is_file():
-        raise StoreCorruptError(f"{source / _CHROMA}: missing")
+    with writing(target):
+        target.mkdir()
+    regular_size(source / CHROMA)
     try:
         with (
-            closing(sqlite3.connect(source / _CHROMA)) as old,
-            closing(sqlite3.connect(target / _CHROMA)) as new,
+            closing(sqlite3.connect(source / CHROMA)) as old,
+            closing(sqlite3.connect(target / CHROMA)) as new,
         ):
             old.backup(new)
     except sqlite3.OperationalError as error:
-        raise StoreError(f"{target / _CHROMA}: {error}") from error
+        raise StoreError(f"{target / CHROMA}: {error}") from error
     except sqlite3.DatabaseError as error:
-        raise StoreCorruptError(f"{source / _CHROMA}: {error}") from error
-    for path in source.iterdir():
-        if path.is_dir():
-            shutil.copytree(path, target / path.name)
+        raise StoreCorruptError(f"{source / CHROMA}: {error}") from error
+    with writing(target):
+        for path in source.iterdir():
+            if path.is_dir():
+                (target / path.name).mkdir()
+                copy_folder(path, target / path.name)
 
 
 def file_sizes(folder: Path) -> dict[str, int]:
@@ -219,20 +307,47 @@ def file_sizes(folder: Path) -> dict[str, int]:
 
 def _is_rewritten(path: Path) -> bool:
     is_unstored = path.suffix == ".bin" and not (path.parent / _CHROMA_STORED).exists()
-    return path.name.startswith(_CHROMA) or is_unstored
+    return path.name.startswith(CHROMA) or is_unstored
 
 
 def publish(root: Path, partial: Path, manifest: Manifest) -> None:
-    """Make a finished generation the one that counts: after this, or not at all, whatever happens during it."""
-    for path in [*partial.rglob("*"), partial]:
-        _sync(path)
-    partial.rename(partial.with_name(manifest.generation))
-    _sync(root / GENERATIONS)
-    draft = root / (MANIFEST + _PARTIAL)
-    draft.write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
-    _sync(draft)
-    draft.replace(root / MANIFEST)
-    _sync(root)
+    """Make a finished generation the one that counts: after this, or not at all, whatever happens during it.
+
+    Raises:
+        StoreError: the disk is full, for example; what was written is gone then.
+    """
+    whole, draft = partial.with_name(manifest.generation), root / (MANIFEST + _PARTIAL)
+    try:
+        with writing(root):
+            for path in [*partial.rglob("*"), partial]:
+                _sync(path)
+            _write_anew(draft, manifest.model_dump_json(indent=2) + "\n")
+            partial.rename(whole)
+            _sync(root / GENERATIONS)
+            draft.replace(root / MANIFEST)
+        # It counts now. If this fails and the power does too, the old one may count again, which is whole as well.
+        with suppress(OSError):
+            _sync(root)
+    except BaseException:
+        if not _counts(root, manifest):
+            with suppress(OSError):
+                draft.unlink()
+            shutil.rmtree(whole, ignore_errors=True)
+        raise
+
+
+def _write_anew(path: Path, text: str) -> None:
+    path.unlink(missing_ok=True)  # what a killed writer left, or a link that would lead elsewhere
+    with path.open("x", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _counts(root: Path, manifest: Manifest) -> bool:
+    with suppress(StoreError):
+        return read_manifest(root).generation == manifest.generation
+    return False
 
 
 def sweep(root: Path, *, keep: set[str]) -> None:
@@ -241,6 +356,18 @@ def sweep(root: Path, *, keep: set[str]) -> None:
         is_generation = _GENERATION.fullmatch(path.name.removesuffix(_PARTIAL)) is not None
         if is_generation and path.name not in keep and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
+
+
+def sweep_unfinished(root: Path, current: str | None) -> None:
+    """Delete what killed writers left, or it would pile up until a build succeeds: no reader ever has it open.
+
+    What stays is the generation that counts and the one that it replaced, which readers may have open.
+    """
+    if not (root / GENERATIONS).is_dir():
+        return
+    names = (path.name for path in (root / GENERATIONS).iterdir() if _GENERATION.fullmatch(path.name))
+    finished = sorted((name for name in names if current is not None and int(name) <= int(current)), key=int)
+    sweep(root, keep=set(finished[-2:]))
 
 
 def _sync(path: Path) -> None:

@@ -11,6 +11,7 @@ from langchain_core.documents import Document
 from bounded_retrieval.contracts.assessment import QueryWeights
 from bounded_retrieval.contracts.candidate import Candidate
 from bounded_retrieval.contracts.filters import Filter
+from bounded_retrieval.errors import StoreCorruptError
 from bounded_retrieval.policies.tokenize import TOKENIZER_NAME, stems_of, tokenize
 from bounded_retrieval.retrievers._bm25_backends import Backend, BM25sScorer, score_postings
 from bounded_retrieval.retrievers._bm25_corpus import CorpusBuilder
@@ -93,7 +94,7 @@ class BM25Searcher:
         statistics: Statistics = "filtered",
         id_key: str | None = None,
     ) -> BM25Searcher:
-        """Open what `save` wrote. Arrays are memory-mapped and texts stay in the file.
+        """Open what `save` wrote. Arrays are memory-mapped and texts stay in the file; both are checked when read.
 
         The files record neither the backend nor ``statistics``.
 
@@ -121,11 +122,14 @@ class BM25Searcher:
 
         Raises:
             RequestError: the filter is not part of the filter language.
+            StoreCorruptError: a file that the answer is read from is damaged.
         """
         index = self._index
         best = index.top(query, k, filter)
         unit_ids = index.units.unit_ids_at([row for row, _ in best])
         units = index.units.fetch(unit_ids)
+        if len(units) < len(unit_ids):
+            raise StoreCorruptError(f"{index.units!r}: a unit has no text")
         return [
             Candidate(unit_id=unit_id, channel="lexical", rank=rank, score=score, unit=units[unit_id])
             for rank, (unit_id, (_, score)) in enumerate(zip(unit_ids, best, strict=True), 1)
@@ -198,7 +202,7 @@ class BM25Searcher:
         settings, scorer = index.settings, index.scorer
         ready = scorer.postings if isinstance(scorer, BM25sScorer) else None
         postings = ready or score_postings(index.corpus, k1=settings.k1, b=settings.b)
-        header = Header(k1=settings.k1, b=settings.b, units=len(index.units))
+        header = Header.of(settings, len(index.units))
         write_lexical(target, header, index.corpus, postings)
 
     def close(self) -> None:

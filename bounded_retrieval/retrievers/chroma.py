@@ -17,12 +17,13 @@ from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 
 from bounded_retrieval.contracts.candidate import Candidate, Channel, Unit, searchable_text
-from bounded_retrieval.contracts.filters import Filter, compile_filter
+from bounded_retrieval.contracts.filters import Filter, Predicate, compile_filter
 from bounded_retrieval.contracts.normalise import clean_text
 from bounded_retrieval.errors import ConfigurationError, EmbeddingMismatchError, StoreError
 from bounded_retrieval.retrievers import _chroma_store
 from bounded_retrieval.retrievers._chroma_filter import compile_where, decides_whole, pack_metadata, unpack_metadata
-from bounded_retrieval.retrievers.embeddings import MiniLMEmbeddings, WordLlamaEmbeddings, embedding_identity
+from bounded_retrieval.retrievers._sharing import OwnProcess, ReadersAndWriter
+from bounded_retrieval.retrievers.embeddings import MiniLMEmbeddings, embedding_identity
 from bounded_retrieval.retrievers.units import read_units
 
 if TYPE_CHECKING:
@@ -56,6 +57,10 @@ class ChromaSearcher:
     text, negated orderings, ``$exists``, fractions and longer lists are not: units that pass one but stand behind the
     first 1,000 are not found. `pushes_down` tells which it is.
 
+    Any number of threads may search; one that adds or removes waits for them, and they for it, so that no search sees
+    64 units or fewer added, or any number removed, in part. Chroma does not survive a fork: every call in a forked
+    process raises `ForkedError`, and so does opening another store there.
+
     Args:
         collection: an existing collection whose vectors were made by ``embedding``. One that another program made may
             use any distance; the nearest rows are then found by that distance and scored by cosine.
@@ -76,6 +81,9 @@ class ChromaSearcher:
         self._release: Callable[[], object] | None = None
         self._recent: OrderedDict[str, Any] = OrderedDict()
         self._recent_lock = Lock()
+        self._use = ReadersAndWriter()
+        self._process = OwnProcess("dense searcher")
+        self._read_only = False
 
     @classmethod
     def from_documents(  # noqa: PLR0913  # all but two are keyword-only
@@ -111,7 +119,7 @@ class ChromaSearcher:
                 collection = _chroma_store.create_collection(opened, Path(path), collection_name, embedding)
             searcher = cls(collection, embedding, id_key=id_key)
             searcher.add(documents, progress)
-            searcher._release = weakref.finalize(searcher, opened.pop_all().close)
+            searcher._own(opened.pop_all())
         return searcher
 
     @classmethod
@@ -122,30 +130,31 @@ class ChromaSearcher:
         *,
         collection_name: str = "units",
         id_key: str | None = None,
+        read_only: bool = False,
     ) -> ChromaSearcher:
         """Open the collection in a directory; without an embedding, the built-in one that it records.
+
+        Chroma writes to the directory even to read it. With ``read_only``, `add` and `remove` are refused, and where
+        the directory may not be written, a private copy in the temporary folder is opened in its place.
 
         Raises:
             StoreMissingError: there is no such store or collection.
             StoreCorruptError: the store cannot be read.
+            StoreError: the directory may not be written, and no copy was allowed or can be made.
             EmbeddingMismatchError: the collection was built with another embedding, or with one that is not built in
                 and none is given.
         """
         with ExitStack() as opened:
-            collection = _chroma_store.open_collection(opened, Path(path), collection_name)
+            collection = _chroma_store.open_collection(opened, Path(path), collection_name, read_only=read_only)
             if embedding is None:
                 embedding = _chroma_store.recorded_embedding(collection)
             searcher = cls(collection, embedding, id_key=id_key)
-            searcher._release = weakref.finalize(searcher, opened.pop_all().close)
+            searcher._read_only = read_only
+            searcher._own(opened.pop_all())
         return searcher
 
-    @property
-    def has_known_scale(self) -> bool:
-        """Whether its scores are spread as the default fusion was fitted to: with the built-in embeddings they are.
-
-        Those of many others crowd, at .7 to .9 say, and would hardly count beside the lexical ones.
-        """
-        return isinstance(self.embedding, (MiniLMEmbeddings, WordLlamaEmbeddings))
+    def _own(self, opened: ExitStack) -> None:
+        self._release = weakref.finalize(self, self._process.closing(opened))
 
     def search(self, query: str, k: int, filter: Filter | None = None) -> list[Candidate]:
         """Return at most ``k`` candidates with their units, best first.
@@ -154,25 +163,30 @@ class ChromaSearcher:
             RequestError: the filter is not part of the filter language.
             EmbeddingMismatchError: the query's vector has another number of dimensions than the stored ones.
             StoreError: the store cannot be read.
+            ForkedError: it was opened before this process was forked.
         """
         accepts, where = compile_filter(filter), compile_where(filter)
         # Not `len(self) == 0`: Chroma counts by reading every row, and answers an empty collection with no rows.
         if k <= 0 or where is False:
             return []
+        self._process.check()  # before the embedding is at work in vain
         vector = self._embed_query(query)
-        narrowing = where if isinstance(where, dict) else None
+        with self._use.reading():
+            best = self._best(vector, k, where if isinstance(where, dict) else None, accepts)
+        return [
+            Candidate(unit_id=row.unit_id, channel=self.channel, rank=rank, score=row.score, unit=row.unit)
+            for rank, row in enumerate(best, 1)
+        ]
+
+    def _best(self, vector: Any, k: int, where: Mapping[str, Any] | None, accepts: Predicate) -> list[_Row]:
         asked, cap = k + _SLACK, max(OVERFETCH_CAP, k + _SLACK)
         while True:
-            rows = self._nearest(vector, asked, narrowing)
+            rows = self._nearest(vector, asked, where)
             accepted = (row for row in rows if accepts(row.unit.metadata))
             kept = sorted(accepted, key=lambda row: (-row.score, row.unit_id))
             if len(rows) < asked or asked == cap or _is_settled(kept, rows, k):
-                break
+                return kept[:k]
             asked = min(4 * asked, cap)
-        return [
-            Candidate(unit_id=row.unit_id, channel=self.channel, rank=rank, score=row.score, unit=row.unit)
-            for rank, row in enumerate(kept[:k], 1)
-        ]
 
     def pushes_down(self, filter: Filter | None) -> bool:
         """Whether Chroma itself decides the whole filter, so that it returns no row that does not pass.
@@ -189,7 +203,8 @@ class ChromaSearcher:
         filter: Filter | None = None,  # noqa: ARG002 - a cosine depends on no other unit
     ) -> dict[str, float]:
         """Cosine similarity of the query with each of these units that the collection holds; reads no other."""
-        found = [(answer["ids"], answer["embeddings"]) for answer in self._get(unit_ids, "embeddings")]
+        with self._use.reading():
+            found = [(answer["ids"], answer["embeddings"]) for answer in self._get(unit_ids, "embeddings")]
         if not any(ids for ids, _ in found):
             return {}
         vector = self._embed_query(query)
@@ -202,9 +217,11 @@ class ChromaSearcher:
 
     def fetch(self, unit_ids: Sequence[str]) -> dict[str, Document]:
         """Current units by id, their metadata with its original types; an id that is not there is left out."""
+        with self._use.reading():
+            answers = list(self._get(unit_ids, "documents", "metadatas"))
         return {
             unit_id: Document(id=unit_id, page_content=text or "", metadata=unpack_metadata(metadata))
-            for answer in self._get(unit_ids, "documents", "metadatas")
+            for answer in answers
             for unit_id, text, metadata in zip(answer["ids"], answer["documents"], answer["metadatas"], strict=True)
         }
 
@@ -217,7 +234,9 @@ class ChromaSearcher:
         Raises:
             SourceError: a text is blank, or one id stands for two texts among ``documents``; nothing is stored then.
             EmbeddingMismatchError: the vectors have another number of dimensions than the stored ones.
+            StoreError: the searcher was opened read-only.
         """
+        self._check_writable()
         units = list(read_units(documents, self._id_key))
         for start in range(0, len(units), _ADD_BATCH):
             batch = units[start : start + _ADD_BATCH]
@@ -231,7 +250,7 @@ class ChromaSearcher:
         ids = [unit.unit_id for unit in batch]
         packed = [pack_metadata(unit.to_document().metadata) for unit in batch]
         collection = self._live()
-        with self._explained(vectors.shape[1]):
+        with self._use.writing(), self._explained(vectors.shape[1]):
             _drop_old_fields(collection, ids, packed)
             collection.upsert(ids=ids, embeddings=vectors, documents=[unit.text for unit in batch], metadatas=packed)
 
@@ -241,19 +260,25 @@ class ChromaSearcher:
             self._recent.clear()
 
     def remove(self, unit_ids: Iterable[str]) -> None:
-        """Delete units; ids that are not there are passed over."""
-        for answer in self._get(unit_ids):
-            if answer["ids"]:
-                with self._explained():
-                    self._live().delete(ids=answer["ids"])
+        """Delete units; ids that are not there are passed over.
+
+        Raises:
+            StoreError: the searcher was opened read-only.
+        """
+        self._check_writable()
+        with self._use.writing():
+            for answer in self._get(unit_ids):
+                if answer["ids"]:
+                    with self._explained():
+                        self._live().delete(ids=answer["ids"])
 
     def ids(self) -> list[str]:
         """Every unit id, sorted."""
-        with self._explained():
+        with self._use.reading(), self._explained():
             return sorted(self._live().get(include=[])["ids"])
 
     def __len__(self) -> int:
-        with self._explained():
+        with self._use.reading(), self._explained():
             return int(self._live().count())
 
     def __repr__(self) -> str:
@@ -263,13 +288,18 @@ class ChromaSearcher:
     def close(self) -> None:
         """Release the store's files and threads; a collection given to the constructor stays open. May be repeated.
 
-        Chroma lets go of its last file some milliseconds later.
+        Chroma lets go of its last file some milliseconds later. In a forked process nothing is released.
         """
         self._collection = None
         if self._release is not None:
             self._release()
 
+    def _check_writable(self) -> None:
+        if self._read_only:
+            raise StoreError("dense searcher: opened read-only; an index is changed by building it again")
+
     def _live(self) -> Any:
+        self._process.check()
         if self._collection is None:
             raise StoreError("dense searcher: closed")
         return self._collection
@@ -326,11 +356,16 @@ class ChromaSearcher:
         from chromadb.errors import ChromaError
 
         try:
-            yield
-        except ChromaError as error:
+            with _chroma_store.panics_named("dense searcher"):
+                yield
+        except Exception as error:
+            name = self._live().name  # closed meanwhile by another thread, whatever Chroma makes of that
+            if not isinstance(error, ChromaError):
+                raise
             if dimensions is not None:
-                self._check_dimensions(dimensions)
-            raise StoreError(f"collection {self._live().name!r}: {_chroma_store.first_line(error)}") from error
+                with suppress(ChromaError), _chroma_store.panics_named("dense searcher"):
+                    self._check_dimensions(dimensions)
+            raise StoreError(f"collection {name!r}: {_chroma_store.first_line(error)}") from error
 
     def _check_dimensions(self, given: int) -> None:
         stored = self._live().get(limit=1, include=["embeddings"])["embeddings"]

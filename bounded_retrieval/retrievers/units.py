@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import heapq
 import json
+import os
 import sqlite3
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,8 @@ from typing import Any
 from langchain_core.documents import Document
 
 from bounded_retrieval.contracts.candidate import Unit
-from bounded_retrieval.contracts.normalise import clean_text
-from bounded_retrieval.errors import SourceError, StoreCorruptError, StoreError, StoreMissingError
+from bounded_retrieval.contracts.normalise import clean_text, fingerprint
+from bounded_retrieval.errors import SourceError, StoreCorruptError, StoreError, StoreMissingError, quoted
 
 _IDS_PER_QUERY = 900
 """SQLite takes at least 999 variables in one statement."""
@@ -31,6 +32,11 @@ _SCHEMA = """
 CREATE TABLE texts (place INTEGER PRIMARY KEY, fingerprint TEXT, title TEXT, metadata TEXT, text TEXT);
 CREATE TABLE units (row INTEGER PRIMARY KEY, unit_id TEXT NOT NULL UNIQUE, place INTEGER NOT NULL);
 """
+
+_IDS = "SELECT row, unit_id FROM units ORDER BY row"
+_METADATA = "SELECT row, unit_id, title, metadata FROM units JOIN texts USING (place) ORDER BY row"
+_TEXTS = "SELECT row, unit_id, fingerprint, title, metadata, text FROM units JOIN texts USING (place) ORDER BY row"
+_TEXTS_OF = "SELECT unit_id, fingerprint, title, metadata, text FROM units JOIN texts USING (place) WHERE unit_id IN"
 
 _CHECK = """
 SELECT (SELECT count(*) FROM units), (SELECT count(*) FROM texts), page_count * page_size
@@ -55,13 +61,13 @@ def read_units(documents: Iterable[Document], id_key: str | None = None) -> Iter
         own_id = document.metadata.get(id_key) if id_key else None
         unit = Unit.from_document(document, None if own_id is None else str(own_id))
         if not unit.text.strip():
-            raise SourceError(f"unit {unit.unit_id!r} (document {position}): its text is blank")
+            raise SourceError(f"unit {quoted(unit.unit_id)} (document {position}): its text is blank")
         known = fingerprints.get(unit.unit_id)
         if known is None:
             fingerprints[unit.unit_id] = unit.fingerprint
             yield unit
         elif known != unit.fingerprint:
-            raise SourceError(f"unit {unit.unit_id!r} (document {position}): the same id stands for two texts")
+            raise SourceError(f"unit {quoted(unit.unit_id)} (document {position}): the same id stands for two texts")
 
 
 class _IdRows:
@@ -137,7 +143,8 @@ class SqliteUnits:
     """Units in one SQLite file written by `write_units`; the file is never written again.
 
     Threads never share a connection at one time: each call takes an idle one or opens another. A file that was
-    deleted meanwhile goes on answering through the connections that are open.
+    deleted meanwhile goes on answering through the connections that are open. A forked process opens its own. A text is
+    compared with its fingerprint whenever it is read.
 
     Raises:
         StoreMissingError: there is no such file.
@@ -146,16 +153,19 @@ class SqliteUnits:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self._idle: deque[sqlite3.Connection] = deque()
+        # By process: SQLite's connections must not be used, nor closed, in a forked child.
+        self._connections: dict[int, deque[sqlite3.Connection]] = {}
         self._closed = False
+        self._count: int
         if not self.path.is_file():
             raise StoreMissingError(f"{self.path}: no such file")
-        with self._connection() as connection:
-            found: tuple[int, int, int] = connection.execute(_CHECK).fetchone()
-        self._count, texts, size = found
-        if (texts, size) != (self._count, self.path.stat().st_size):
-            self.close()
-            raise StoreCorruptError(f"{self.path}: not whole ({texts} texts for {self._count} units, {size} bytes)")
+        with ExitStack() as opened:
+            opened.callback(self.close)
+            with self._connection() as connection:
+                self._count, texts, size = connection.execute(_CHECK).fetchone()
+            if (texts, size) != (self._count, self.path.stat().st_size):
+                raise StoreCorruptError(f"{self.path}: not whole ({texts} texts for {self._count} units, {size} bytes)")
+            opened.pop_all()
 
     def __len__(self) -> int:
         return self._count
@@ -165,37 +175,41 @@ class SqliteUnits:
 
     def ids(self) -> list[str]:
         """All ids, ascending."""
-        return [unit_id for (unit_id,) in self._all("SELECT unit_id FROM units ORDER BY row")]
+        return [unit_id for (unit_id,) in self._by_row(_IDS)]
 
     def fetch(self, unit_ids: Sequence[str]) -> dict[str, Document]:
         """The units that exist, by id, in the order asked for."""
-        query = "SELECT unit_id, title, metadata, text FROM units JOIN texts USING (place) WHERE unit_id IN"
+        rows = map(self._checked, self._many(_TEXTS_OF, _storable(unit_ids)))
         found = {
             unit_id: Document(id=unit_id, page_content=text, metadata=self._decoded(metadata, title))
-            for unit_id, title, metadata, text in self._many(query, _storable(unit_ids))
+            for unit_id, _, title, metadata, text in rows
         }
         return {unit_id: found[unit_id] for unit_id in unit_ids if unit_id in found}
 
     def unit_ids_at(self, rows: Sequence[int]) -> list[str]:
         """The ids at the given rows, in that order."""
         found = dict(self._many("SELECT row, unit_id FROM units WHERE row IN", [int(row) for row in rows]))
+        if not all(isinstance(found.get(row), str) for row in rows):
+            raise StoreCorruptError(f"{self.path}: a row has no id")
         return [found[row] for row in rows]
 
     def rows_of(self, unit_ids: Sequence[str]) -> dict[str, int]:
         """The row of each id that exists."""
-        return dict(self._many("SELECT unit_id, row FROM units WHERE unit_id IN", _storable(unit_ids)))
+        found = dict(self._many("SELECT unit_id, row FROM units WHERE unit_id IN", _storable(unit_ids)))
+        if not all(row in range(self._count) for row in found.values()):
+            raise StoreCorruptError(f"{self.path}: the row of an id is none of 0 to {self._count - 1}")
+        return found
 
     def metadata(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Each unit's id and metadata (``title`` included), by row."""
-        query = "SELECT unit_id, title, metadata FROM units JOIN texts USING (place) ORDER BY row"
-        return ((unit_id, self._decoded(metadata, title)) for unit_id, title, metadata in self._all(query))
+        rows = self._by_row(_METADATA)
+        return ((unit_id, self._decoded(metadata, title)) for unit_id, title, metadata in rows)
 
     def units(self) -> Iterator[Unit]:
         """Each unit, by row."""
-        query = "SELECT unit_id, fingerprint, title, text, metadata FROM units JOIN texts USING (place) ORDER BY row"
-        for unit_id, fingerprint, title, text, metadata in self._all(query):
+        for unit_id, digest, title, metadata, text in map(self._checked, self._by_row(_TEXTS)):
             held = self._decoded(metadata)
-            yield Unit(unit_id=unit_id, fingerprint=fingerprint, title=title, text=text, metadata=held)
+            yield Unit(unit_id=unit_id, fingerprint=digest, title=title, text=text, metadata=held)
 
     def edited(self, changed: Mapping[str, Unit], removed: Collection[str]) -> EditedUnits:
         """Other units, the changed ones held in memory above this file."""
@@ -204,12 +218,26 @@ class SqliteUnits:
     def close(self) -> None:
         """Close the connections; reads still running end first."""
         self._closed = True
-        while self._idle:
-            self._idle.pop().close()
+        idle = self._idle
+        with suppress(IndexError):  # another thread may take the last one
+            while True:
+                idle.pop().close()
 
-    def _all(self, query: str) -> Iterator[tuple[Any, ...]]:
+    @property
+    def _idle(self) -> deque[sqlite3.Connection]:
+        return self._connections.setdefault(os.getpid(), deque())
+
+    def _by_row(self, query: str) -> Iterator[tuple[str, ...]]:
+        """What a query gives of every unit, without its row; a unit left out would move all that follow it."""
+        row, last = -1, ""
         with self._connection() as connection:
-            yield from connection.execute(query)
+            for row, (held, *values) in enumerate(connection.execute(query)):
+                if held != row or not all(isinstance(value, str) for value in values) or (row and values[0] <= last):
+                    raise StoreCorruptError(f"{self.path}: row {row} is damaged")
+                last = values[0]
+                yield tuple(values)
+        if row + 1 != self._count:
+            raise StoreCorruptError(f"{self.path}: {row + 1} units, expected {self._count}")
 
     def _many(self, query: str, values: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
         with self._connection() as connection:
@@ -221,8 +249,9 @@ class SqliteUnits:
     def _connection(self) -> Iterator[sqlite3.Connection]:
         if self._closed:
             raise StoreError(f"{self.path}: closed")
+        idle = self._idle
         try:
-            connection = self._idle.pop() if self._idle else self._connect()
+            connection = idle.pop() if idle else self._connect()
         except IndexError:
             connection = self._connect()
         try:
@@ -230,7 +259,7 @@ class SqliteUnits:
         except sqlite3.Error as error:
             raise StoreCorruptError(f"{self.path}: {error}") from error
         finally:
-            self._idle.append(connection)
+            idle.append(connection)
             if self._closed:
                 self.close()
 
@@ -242,11 +271,19 @@ class SqliteUnits:
         except sqlite3.Error as error:
             raise StoreError(f"{self.path}: {error}; was the index replaced? then open it again") from error
 
+    def _checked(self, row: tuple[Any, ...]) -> tuple[str, ...]:
+        """An id, fingerprint, title, metadata and text, whose text is the one that was written."""
+        if not all(isinstance(value, str) for value in row) or fingerprint(row[-1]) != row[1]:
+            raise StoreCorruptError(f"{self.path}: a text is not the one that was written")
+        return row
+
     def _decoded(self, text: str, title: str = "") -> dict[str, Any]:
         try:
-            held: dict[str, Any] = json.loads(text)
-        except ValueError as error:
+            held = json.loads(text)
+        except (ValueError, RecursionError) as error:
             raise StoreCorruptError(f"{self.path}: metadata is not JSON ({error})") from error
+        if not isinstance(held, dict):
+            raise StoreCorruptError(f"{self.path}: metadata is no JSON object")
         return {"title": title, **held} if title else held
 
 

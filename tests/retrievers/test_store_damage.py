@@ -214,9 +214,9 @@ def test_a_wrong_unit_count_is_found(root):
 def test_another_format_is_told_apart_from_damage(root):
     """A format of another version is named, whatever else it holds."""
     held = json.loads((root / "manifest.json").read_text())
-    (root / "manifest.json").write_text(json.dumps({**held, "format": 2, "more": 1}))
+    (root / "manifest.json").write_text(json.dumps({**held, "format": 3, "more": 1}))
     for use in (open_index, lambda root, embedding: build_index(OLD, root, embedding=embedding)):
-        with pytest.raises(StoreVersionError, match="format 2; this version reads 1"):
+        with pytest.raises(StoreVersionError, match="format 3; this version reads 2"):
             use(root, embedding=TinyEmbeddings())
 
 
