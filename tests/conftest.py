@@ -5,6 +5,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# No test passes or fails by the clock: how long an example takes says more about the machine than about the package.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
 
 COLLECTIONS = "BOUNDED_RETRIEVAL_COLLECTIONS"
 

@@ -136,7 +136,7 @@ class Collection:
             SourceError: the collection has no documents, or a file of them is not what it should be.
         """
         if not self.has_documents or self.reader is None:
-            raise SourceError(f"collection {self.name!r} has no documents, only queries and judgements")
+            raise SourceError(f"{self.name}: has no documents, only queries and judgements")
         return self.reader()
 
     @cached_property

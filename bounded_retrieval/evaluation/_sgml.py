@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import html
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from langchain_core.documents import Document
@@ -22,7 +24,8 @@ from bounded_retrieval.ingest.decoding import cannot_read, decode_utf8, read_byt
 MAX_DOCUMENT_BYTES = 32 * 1024 * 1024
 """Longest accepted document, in bytes."""
 
-_TAG = re.compile(r"</?[a-zA-Z][^<>]*>|<!--.*?-->", re.DOTALL)
+_TAG = re.compile(r"</?[a-zA-Z][^<>]*>|<!--")
+_COMMENT, _COMMENT_END = "<!--", "-->"
 _ENTITY = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[a-zA-Z][a-zA-Z0-9]{1,30});")
 
 _TOPIC = re.compile(r"<(top|topic)(\s[^<>]*)?>", re.IGNORECASE)
@@ -38,10 +41,11 @@ _OTHER_FIELDS = {"description": ("description", "desc"), "narrative": ("narrativ
 
 _DOCUMENT_TAG = re.compile(rb"(</?doc(?:\s[^<>]*)?>)", re.IGNORECASE)
 _TITLE_FIELDS = ("title", "headline", "hl", "ttl", "head")
-_BODY = re.compile(r"<(text|lp|leadpara)(?:\s[^<>]*)?>(.*?)</\1\s*>", re.IGNORECASE | re.DOTALL)
-_NOT_BODY = re.compile(
-    rf"<(docno|docid|dochdr|{'|'.join(_TITLE_FIELDS)})(?:\s[^<>]*)?>.*?</\1\s*>", re.IGNORECASE | re.DOTALL
-)
+_BODY_FIELDS = ("text", "lp", "leadpara")
+_NOT_BODY_FIELDS = ("docno", "docid", "dochdr", *_TITLE_FIELDS)
+_FIELDS = frozenset(chain(_NUMBER_FIELDS, _QUERY_FIELDS, _BODY_FIELDS, _NOT_BODY_FIELDS, *_OTHER_FIELDS.values()))
+_OPENING = {name: re.compile(rf"<{name}(?:\s[^<>]*)?>", re.IGNORECASE) for name in _FIELDS}
+_ENDING = {name: re.compile(rf"</{name}\s*>", re.IGNORECASE) for name in _FIELDS}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,8 +70,10 @@ def read_topics(path: Path) -> Iterator[Topic]:
     content = with_line_feeds(decode_utf8(read_bytes(path), str(path)))
     starts = list(_TOPIC.finditer(content))
     limits = [*(start.start() for start in starts[1:]), len(content)]
+    line, counted = 1, 0
     for start, limit in zip(starts, limits, strict=False):
-        line = content.count("\n", 0, start.start()) + 1
+        line += content.count("\n", counted, start.start())
+        counted = start.start()
         end = _TOPIC_END.search(content, start.end(), limit)
         if end is None:
             raise SourceError(f"{path}, line {line}: <{start[1]}> is not closed")
@@ -100,7 +106,7 @@ def read_sgml_documents(path: Path, source: str) -> Iterator[tuple[int, Document
 def _topic(attributes: str, block: str, line: int) -> Topic:
     declared = _NUMBER.search(attributes)
     number = next(filter(None, declared.groups()), "") if declared else _field(block, _NUMBER_FIELDS)
-    plain = "" if _TAG.search(block) else _plain(block)
+    plain = _plain(block) if next(_tags(block), None) is None else ""
     others = {name: _one_line(_field(block, tags)) for name, tags in _OTHER_FIELDS.items()}
     query = _one_line(_field(block, _QUERY_FIELDS) or plain)
     return Topic(line=line, number=number.strip(), text=query, metadata={k: v for k, v in others.items() if v})
@@ -109,24 +115,61 @@ def _topic(attributes: str, block: str, line: int) -> Topic:
 def _field(block: str, names: tuple[str, ...]) -> str:
     """Content of the first of these tags that has any; it ends at its end tag or, without one, at the next tag."""
     for name in names:
-        opening = re.search(rf"<{name}(?:\s[^<>]*)?>", block, re.IGNORECASE)
+        opening = _OPENING[name].search(block)
         if opening is None:
             continue
         rest = block[opening.end() :]
-        end = re.search(rf"</{name}\s*>", rest, re.IGNORECASE) or _TAG.search(rest)
-        if content := _plain(rest[: end.start()] if end else rest).strip():
+        ending = _ENDING[name].search(rest)
+        end = next(_tags(rest), (len(rest), 0))[0] if ending is None else ending.start()
+        if content := _plain(rest[:end]).strip():
             return content
     return ""
 
 
 def _body(block: str) -> str:
     """The text of a document: that of its text tags, or, where it has none of these, all but number and title."""
-    parts = [_plain(match[2]).strip() for match in _BODY.finditer(block)]
-    return "\n\n".join(filter(None, parts)) if parts else _plain(_NOT_BODY.sub("", block))
+    parts = [_plain(block[inner]).strip() for _, inner in _elements(block, _BODY_FIELDS)]
+    if parts:
+        return "\n\n".join(filter(None, parts))
+    left, position = [], 0
+    for whole, _ in _elements(block, _NOT_BODY_FIELDS):
+        left.append(block[position : whole.start])
+        position = whole.stop
+    return _plain("".join([*left, block[position:]]))
+
+
+def _elements(block: str, names: tuple[str, ...]) -> Iterator[tuple[slice, slice]]:
+    """Each element of these names with an end tag: as a whole, and what it holds. None of them inside another one."""
+    openings = sorted((found.span(), name) for name in names for found in _OPENING[name].finditer(block))
+    # Looked up once for all openings, since a block may hold any number without an end.
+    endings = {name: [found.span() for found in _ENDING[name].finditer(block)] for name in names}
+    position = 0
+    for (start, inside), name in openings:
+        place = bisect_left(endings[name], (inside, inside))
+        if start >= position and place < len(endings[name]):
+            end, position = endings[name][place]
+            yield slice(start, position), slice(inside, end)
 
 
 def _plain(markup: str) -> str:
-    return _ENTITY.sub(lambda entity: html.unescape(entity[0]), _TAG.sub(" ", markup))
+    pieces, position = [], 0
+    for start, end in _tags(markup):
+        pieces.append(markup[position:start])
+        position = end
+    text = " ".join([*pieces, markup[position:]])
+    return _ENTITY.sub(lambda entity: html.unescape(entity[0]), text)
+
+
+def _tags(markup: str) -> Iterator[tuple[int, int]]:
+    """Where each tag and each comment starts and ends; a comment without an end is none."""
+    position, last = 0, markup.rfind(_COMMENT_END)
+    while (found := _TAG.search(markup, position)) is not None:
+        position = found.end()
+        if found[0] == _COMMENT:
+            if position > last:
+                continue
+            position = markup.index(_COMMENT_END, position) + len(_COMMENT_END)
+        yield found.start(), position
 
 
 def _one_line(content: str) -> str:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,7 +99,8 @@ def _rows(path: Path) -> Iterator[Row]:
 
 def _columns(header: list[str], where: str) -> _Columns:
     names = ["_".join(name.replace("-", " ").split()).casefold() for name in header]
-    repeated = next((name for name in names if name and names.count(name) > 1), None)
+    counts = Counter(names)
+    repeated = next((name for name in names if name and counts[name] > 1), None)
     if repeated is not None:
         raise SourceError(f"{where}: two columns are named {shown(repeated)}")
     query, many, one = (_position(names, known) for known in (_QUERY, _MANY, _ONE))
@@ -124,8 +126,8 @@ def _either(names: tuple[str, ...]) -> str:
 def _query(row: list[str], columns: _Columns, where: str) -> Query:
     query = text(_cell(row, columns.query), "query", where)
     query_id = _cell(row, columns.id).strip() or f"q-{fingerprint(query)[:_DIGEST_DIGITS]}"
-    others = {name: _cell(row, position).strip() for position, name in columns.others.items() if name}
-    metadata = {clean_text(name): clean_text(value) for name, value in others.items() if value}
+    cells = ((columns.others.get(position), cell.strip()) for position, cell in enumerate(row))
+    metadata = {clean_text(name): clean_text(cell) for name, cell in cells if name and cell}
     return Query(query_id=clean_text(query_id), text=query, metadata=metadata)
 
 

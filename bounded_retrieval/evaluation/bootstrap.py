@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,10 +36,6 @@ class Interval:
     mean: float
     low: float
     high: float
-
-    def as_dict(self) -> dict[str, float | None]:
-        """Fields by name, as JSON can hold them: ``None`` for NaN."""
-        return {name: None if math.isnan(value) else value for name, value in asdict(self).items()}
 
 
 class Resampler:
@@ -101,20 +97,6 @@ class Resampler:
 def mean_interval(values: Values, *, resamples: int = RESAMPLES, seed: int = 0, confidence: float = 0.95) -> Interval:
     """Percentile bootstrap interval of the mean of ``values``, shape (queries,); see `Resampler`."""
     return Resampler(len(values), resamples, seed).interval(values, confidence)
-
-
-def paired_interval(
-    values: Values, others: Values, *, resamples: int = RESAMPLES, seed: int = 0, confidence: float = 0.95
-) -> Interval:
-    """The same for the mean of ``values - others``: two policies' figures on the same queries, in one order.
-
-    Raises:
-        RequestError: the two differ in length, or a value is not finite.
-    """
-    mine, theirs = finite(values, "values"), finite(others, "others")
-    if len(mine) != len(theirs):
-        raise RequestError(f"others: as many as values, {len(mine)} (got {len(theirs)})")
-    return mean_interval(mine - theirs, resamples=resamples, seed=seed, confidence=confidence)
 
 
 def exact_interval(successes: int, trials: int, confidence: float = 0.95) -> Interval:

@@ -78,10 +78,10 @@ def _dataset_name(source: str | Path) -> str:
     named = str(source)
     prefix = next((prefix for prefix in PREFIXES if named.startswith(prefix)), None)
     if prefix is None:
-        # A path that is there is meant before a data set of the same name.
-        # (`Path.exists` raises for a name too long to be one.)
-        is_path = isinstance(source, Path) or os.path.exists(named)  # noqa: PTH110
-        return named if not is_path and is_known(named) else ""
+        # The shipped collection and a path that is there are meant before a data set of the same name; importing
+        # ir_datasets to ask it makes folders in the user's home. (`Path.exists` raises for a name too long to be one.)
+        is_other = named == SHIPPED or isinstance(source, Path) or os.path.exists(named)  # noqa: PTH110
+        return named if not is_other and is_known(named) else ""
     if not named.removeprefix(prefix).strip():
         raise RequestError(f"source: {named!r} names no data set (expected {prefix}ID)")
     return named.removeprefix(prefix).strip()

@@ -118,7 +118,6 @@ def _wire(parts: ChainParts, context_schema: type[Any] | None, output_keys: Sequ
     builder.add_conditional_edges("check_sufficiency", *_unless_stopped("check_limits", "open"))
     builder.add_conditional_edges("check_limits", *_unless_stopped("plan_hop", "next"))
     builder.add_edge("finish_chain", END)
-    builder.chain_parts = parts  # type: ignore[attr-defined]
     return builder
 
 

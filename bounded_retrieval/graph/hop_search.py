@@ -39,8 +39,9 @@ def as_hop_search(search: Any) -> HopSearch:
         ConfigurationError: it is no bounded graph, retriever, vector store or function; names its type.
     """
     graph = bounded_graph_in(search)
-    if graph is not None:
-        return BoundedHop(graph)
+    parts = parts_of(graph)
+    if parts is not None:
+        return BoundedHop(graph, parts.defaults.budget)
     if isinstance(search, (BaseRetriever, VectorStore)):
         return RetrieverHop(search)
     if callable(search) and not isinstance(search, (type, StateGraph, CompiledStateGraph)):
@@ -58,15 +59,12 @@ def bounded_graph_in(search: Any) -> Any | None:
 
 
 class BoundedHop:
-    """Runs the bounded controller; its budget is lowered to what the chain has left."""
+    """Runs the bounded controller; its builder's budget, the ceiling, is lowered to what the chain has left."""
 
     charges_itself = True
 
-    def __init__(self, graph: Any) -> None:
-        parts = parts_of(graph)
-        if parts is None:
-            raise ConfigurationError(f"search: expected a bounded graph (got {type(graph).__name__})")
-        self._ceiling = parts.defaults.budget
+    def __init__(self, graph: Any, ceiling: Budget) -> None:
+        self._ceiling = ceiling
         self.graph = graph.compile(name="bounded_retrieval") if isinstance(graph, StateGraph) else graph
         if "packet" not in self.graph.output_channels:
             raise ConfigurationError("search: its output_keys must hold 'packet'")

@@ -25,14 +25,16 @@ MAX_LINE_BYTES = 32 * 1024 * 1024
 Unit = dict[str, Any]
 
 
-def read_jsonl(path: Path, source: str, *, skip_blank: bool = False) -> Iterator[tuple[int, Document]]:
+def read_jsonl(
+    path: Path, source: str, *, skip_blank: bool = False, may_be_empty: bool = False
+) -> Iterator[tuple[int, Document]]:
     """Stream the units of a file with their line numbers, from 1.
 
     ``source`` becomes metadata of the units that name no ``source`` of their own. Non-finite numbers (``NaN``,
     ``Infinity``), which strict JSON does not know, become text. ``skip_blank`` leaves out units without text and title.
 
     Raises:
-        SourceError: names the file and the line, or says that the file holds no unit.
+        SourceError: names the file and the line, or says that the file holds no unit, unless it ``may_be_empty``.
     """
     empty = True
     for number, line in _lines(path):
@@ -43,7 +45,7 @@ def read_jsonl(path: Path, source: str, *, skip_blank: bool = False) -> Iterator
             unit = parse_object(text, where)
             if not (skip_blank and _is_blank(unit)):
                 yield number, _to_document(unit, where, source)
-    if empty:
+    if empty and not may_be_empty:
         raise SourceError(f"{path}: empty (no unit in it)")
 
 

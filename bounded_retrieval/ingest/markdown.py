@@ -7,16 +7,28 @@ knows no underlined headings; so the headings are found here, and the text betwe
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
-from bounded_retrieval.ingest.outline import Block, Heading, ParsedDocument, build_sections, first_title_heading
+from bounded_retrieval.ingest.outline import (
+    MAX_HEADING_CHARS,
+    Block,
+    Heading,
+    ParsedDocument,
+    build_sections,
+    first_title_heading,
+)
 
-_ATX = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*))?$")
+_ATX = re.compile(r" {0,3}(#{1,6})(?:[ \t](.*))?$")
 _SETEXT = re.compile(r" {0,3}(=+|-+)[ \t]*$")
 _NO_SETEXT_TEXT = re.compile(r"\s*$| {4}|\t|\s*(?:[-*+]\s|[>|]|\d+[.)]\s)")
 _FENCE = re.compile(r"\s*(?:(?:[-*+]|\d+[.)])\s+)?(`{3,}(?=[^`]*$)|~{3,})")
-_RAW_HTML = re.compile(r" {0,3}<(!--|(?:pre|script|style|textarea)\b)", re.IGNORECASE)
+_RAW_HTML = re.compile(r" {0,3}<(!--|(?a:pre|script|style|textarea)\b)", re.IGNORECASE)
+_RAW_ENDS = {
+    "!--": re.compile("-->"),
+    **{name: re.compile(f"</{name}>", re.IGNORECASE | re.ASCII) for name in ("pre", "script", "style", "textarea")},
+}
 _FRONT_MATTER = re.compile(r"\s*(-{3}|\+{3})[ \t]*\n(?=\s*[\w-]+\s*[:=])(.*?\n)\1[ \t]*(?:\n|$)", re.DOTALL)
 _FRONT_TITLE = re.compile(r"^title[ \t]*[:=](.+)$", re.MULTILINE)
 
@@ -24,6 +36,9 @@ _CLOSING_MARKS = re.compile(r"(?:^| )#+$")
 _ANCHOR = re.compile(r" ?\{[#:.][^{}]*\}$")
 _LINK = re.compile(r"!?\[([^\[\]]*)\](?:\([^()]*\)|\[[^\[\]]*\])")
 _EMPHASIS = re.compile(r"`+|\*{1,3}")
+
+_Closing = Callable[[str], object]
+"""Says of a line, as true or false, whether it ends the raw block that it stands in."""
 
 
 def parse_markdown(text: str, file_title: str) -> ParsedDocument:
@@ -41,7 +56,8 @@ def parse_markdown(text: str, file_title: str) -> ParsedDocument:
 
 def _front_title(front_matter: str) -> str | None:
     match = _FRONT_TITLE.search(front_matter)
-    return match[1].strip("\"' \t") if match else None
+    title = match[1].strip("\"' \t") if match else ""
+    return title if len(title) <= MAX_HEADING_CHARS else None
 
 
 @dataclass
@@ -49,7 +65,7 @@ class _Scanner:
     """Lines seen since the last heading, and what ends the code block or raw HTML that the scan is in."""
 
     lines: list[str] = field(default_factory=list)
-    closing: re.Pattern[str] | None = None
+    closing: _Closing | None = None
 
     def take_text(self) -> str:
         text = "\n".join(self.lines)
@@ -71,7 +87,7 @@ def _blocks(text: str) -> Iterator[Block]:
 
 def _read_line(scanner: _Scanner, line: str) -> Heading | None:
     if scanner.closing is not None:
-        if scanner.closing.search(line):
+        if scanner.closing(line):
             scanner.closing = None
         return None
     scanner.closing = _closing_of(line)
@@ -80,22 +96,27 @@ def _read_line(scanner: _Scanner, line: str) -> Heading | None:
     return _atx_heading(line) or _setext_heading(line, scanner.lines)
 
 
-def _closing_of(line: str) -> re.Pattern[str] | None:
+def _closing_of(line: str) -> _Closing | None:
     """What will end the raw block that this line opens; none where it opens none or ends it itself."""
     fence = _FENCE.match(line)
     if fence:
-        mark = re.escape(fence[1][0])
-        return re.compile(rf"^\s*{mark}{{{len(fence[1])},}}\s*$")
+        return partial(_closes_fence, fence[1])
     raw = _RAW_HTML.match(line)
     if raw is None:
         return None
-    closing = re.compile("-->" if raw[1] == "!--" else rf"</{raw[1]}>", re.IGNORECASE)
-    return None if closing.search(line, raw.end()) else closing
+    closing = _RAW_ENDS[raw[1].lower()]
+    return None if closing.search(line, raw.end()) else closing.search
+
+
+def _closes_fence(opening: str, line: str) -> bool:
+    marks = line.strip()
+    return len(marks) >= len(opening) and not marks.strip(opening[0])
 
 
 def _atx_heading(line: str) -> Heading | None:
     match = _ATX.match(line)
-    return Heading(len(match[1]), _plain(match[2] or "")) if match else None
+    text = _plain(match[2] or "") if match else ""
+    return Heading(len(match[1]), text) if match and len(text) <= MAX_HEADING_CHARS else None
 
 
 def _setext_heading(line: str, lines: list[str]) -> Heading | None:
@@ -103,9 +124,10 @@ def _setext_heading(line: str, lines: list[str]) -> Heading | None:
     match = _SETEXT.match(line)
     if match is None or not lines or _NO_SETEXT_TEXT.match(lines[-1]):
         return None
-    if len(lines) > 1 and lines[-2].strip():
+    if (len(lines) > 1 and lines[-2].strip()) or len(text := _plain(lines[-1])) > MAX_HEADING_CHARS:
         return None
-    return Heading(1 if match[1][0] == "=" else 2, _plain(lines.pop()))
+    lines.pop()
+    return Heading(1 if match[1][0] == "=" else 2, text)
 
 
 def _plain(heading: str) -> str:

@@ -8,6 +8,9 @@ from typing import Any
 
 TITLE_LEVEL = 1
 
+MAX_HEADING_CHARS = 1_000
+"""Longest heading or title: it is repeated in every unit below it. What is longer is text like any other."""
+
 
 @dataclass(frozen=True, eq=False)
 class Heading:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,8 +10,9 @@ from pathlib import Path
 from langchain_core.documents import Document
 
 from bounded_retrieval.errors import SourceError
+from bounded_retrieval.ingest._warnings import ignoring
 from bounded_retrieval.ingest.decoding import read_bytes
-from bounded_retrieval.ingest.outline import ParsedDocument, Section
+from bounded_retrieval.ingest.outline import MAX_HEADING_CHARS, ParsedDocument, Section
 
 _HEADER = b"%PDF-"
 _HEADER_WITHIN = 1024
@@ -32,12 +32,12 @@ def parse_pdf(path: Path, file_title: str) -> ParsedDocument:
         raise SourceError(f"{path}: damaged PDF (no pages found)")
     declared = " ".join(str(pages[0].metadata.get("title") or "").split())
     sections = (Section((), page.page_content, {"page": page.metadata["page"] + 1}) for page in pages)
-    return ParsedDocument(declared or file_title, tuple(section for section in sections if section.text.strip()))
+    title = declared if 0 < len(declared) <= MAX_HEADING_CHARS else file_title
+    return ParsedDocument(title, tuple(section for section in sections if section.text.strip()))
 
 
 def _load_pages(path: Path) -> list[Document]:
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "`langchain-community` is being sunset", DeprecationWarning)
+    with ignoring(DeprecationWarning, message="`langchain-community` is being sunset"):
         from langchain_community.document_loaders import PyPDFLoader
     from pypdf.errors import DependencyError, FileNotDecryptedError
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from langchain_core.documents import Document
 
-from bounded_retrieval.errors import SourceError
+from bounded_retrieval.errors import SourceError, quoted
 from bounded_retrieval.ingest.decoding import decode_utf8, read_bytes, with_line_feeds
 from bounded_retrieval.ingest.discovery import SkipReporter, SourceFile, find_files
 from bounded_retrieval.ingest.jsonl import read_jsonl
@@ -75,7 +75,8 @@ def _read_file(file: SourceFile, chunk_chars: int) -> Iterator[tuple[int, Docume
     """The units of one file with the line where each stands; 0 where lines mean nothing."""
     suffix = file.path.suffix.lower()
     if suffix == ".jsonl":
-        yield from read_jsonl(file.path, file.source)
+        # One empty file does not keep the rest of its folder from being read.
+        yield from read_jsonl(file.path, file.source, may_be_empty=file.path != file.root)
         return
     parsed = _PARSERS[suffix](file.path, file.path.stem)
     for document in to_documents(parsed, file.source, chunk_chars):
@@ -92,7 +93,7 @@ def _parse_markdown_file(path: Path, title: str) -> ParsedDocument:
 
 
 def _parse_html_file(path: Path, title: str) -> ParsedDocument:
-    return parse_html(decode_html(read_bytes(path), str(path)), title)
+    return parse_html(decode_html(read_bytes(path), str(path)), title, str(path))
 
 
 _PARSERS: dict[str, Callable[[Path, str], ParsedDocument]] = {
@@ -121,8 +122,8 @@ class _KnownUnits:
         first = self._seen.setdefault(unit_id, (digest, path, line))
         if first[0] != digest:
             raise SourceError(
-                f"{_place(path, line)}: id {unit_id!r} was used by another unit (another text, title or metadata) "
-                f"in {_place(first[1], first[2])}"
+                f"{_place(path, line)}: id {quoted(unit_id)} was used by another unit (another text, title or "
+                f"metadata) in {_place(first[1], first[2])}"
             )
         return first[1] is path and first[2] == line
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from langchain_core.documents import Document
 
 from bounded_retrieval.contracts.normalise import clean_text, fingerprint
-from bounded_retrieval.errors import RequestError
+from bounded_retrieval.errors import RequestError, quoted
 from bounded_retrieval.ingest.outline import ParsedDocument, Section
 
 if TYPE_CHECKING:
@@ -56,9 +56,8 @@ def check_chunk_chars(chunk_chars: int) -> None:
     """
     is_whole = isinstance(chunk_chars, int) and not isinstance(chunk_chars, bool)
     if not is_whole or not MIN_CHUNK_CHARS <= chunk_chars <= MAX_CHUNK_CHARS:
-        raise RequestError(
-            f"chunk_chars: must be a whole number from {MIN_CHUNK_CHARS} to {MAX_CHUNK_CHARS} (got {chunk_chars!r})"
-        )
+        bounds = f"from {MIN_CHUNK_CHARS} to {MAX_CHUNK_CHARS}"
+        raise RequestError(f"chunk_chars: must be a whole number {bounds} (got {quoted(chunk_chars)})")
 
 
 def split_text(text: str, chunk_chars: int) -> list[str]:

@@ -6,16 +6,25 @@ LangChain's ``BSHTMLLoader`` gives one text without headings, menus included; so
 from __future__ import annotations
 
 import re
-import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from bounded_retrieval.errors import SourceError
+from bounded_retrieval.errors import MAX_PROBLEM_CHARS, SourceError, one_line
+from bounded_retrieval.ingest._warnings import ignoring
 from bounded_retrieval.ingest.decoding import decode_utf8, with_line_feeds
-from bounded_retrieval.ingest.outline import Block, Heading, ParsedDocument, build_sections, first_title_heading
+from bounded_retrieval.ingest.outline import (
+    MAX_HEADING_CHARS,
+    Block,
+    Heading,
+    ParsedDocument,
+    build_sections,
+    first_title_heading,
+)
+from bounded_retrieval.ingest.unended import write_out_unended
 
 if TYPE_CHECKING:
     from bs4 import BeautifulSoup, Tag
+    from bs4.element import NavigableString
 
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
 _UNSEEN = frozenset({"head", "script", "style", "noscript", "template", "svg", "iframe", "title", "meta", "link"})
@@ -52,36 +61,46 @@ def decode_html(data: bytes, where: str) -> str:
         raise
 
 
-def parse_html(markup: str, file_title: str) -> ParsedDocument:
+def parse_html(markup: str, file_title: str, where: str = "page") -> ParsedDocument:
     """Read a page; the title is its ``<title>``, else the first ``<h1>``, else ``file_title``.
 
     Only the main content is read where the page marks it (``<main>``); scripts, styles, menus, buttons, hidden
     elements and the frame of the page are left out.
+
+    Raises:
+        SourceError: the parser does not take it; names ``where`` it is and what is wrong.
     """
-    soup = _parse(markup)
+    soup = _parse(markup, where)
     blocks = _readable_blocks(soup)
     title_heading = first_title_heading(blocks)
     title = _page_title(soup)
+    if len(title) > MAX_HEADING_CHARS:
+        title, blocks = "", [title, *blocks]
     if title and title_heading and title_heading.text.casefold() not in title.casefold():
         title_heading = None  # a heading that says more than the title stays in the section paths
     title = title or (title_heading.text if title_heading else file_title)
     return ParsedDocument(title, build_sections(blocks, title_heading))
 
 
-def _parse(markup: str) -> BeautifulSoup:
+def _parse(markup: str, where: str) -> BeautifulSoup:
     from bs4 import BeautifulSoup, MarkupResemblesLocatorWarning, XMLParsedAsHTMLWarning
+    from bs4.builder import ParserRejectedMarkup
 
-    with warnings.catch_warnings():
-        # Both are about a caller's mistake; here the file's suffix has said that this is HTML.
-        warnings.simplefilter("ignore", MarkupResemblesLocatorWarning)
-        warnings.simplefilter("ignore", XMLParsedAsHTMLWarning)
-        return BeautifulSoup(markup, "html.parser")
+    # Both are about a caller's mistake; here the file's suffix has said that this is HTML.
+    with ignoring(MarkupResemblesLocatorWarning, XMLParsedAsHTMLWarning):
+        try:
+            return BeautifulSoup(write_out_unended(markup), "html.parser")
+        except ParserRejectedMarkup as error:
+            reason = str(error).splitlines()[-1].strip()  # what the parser said; before it stands advice on encodings
+            raise SourceError(f"{where}: not readable HTML ({one_line(reason, MAX_PROBLEM_CHARS)})") from error
 
 
 def _page_title(soup: BeautifulSoup) -> str:
-    titles = (tag for tag in soup.find_all("title") if tag.find_parent("svg") is None)
-    tag = next(titles, None)
-    return _one_line(tag.get_text()) if tag else ""
+    from bs4 import Tag
+
+    titles = (node for node in _inside(soup, lambda tag: tag.name == "svg") if isinstance(node, Tag))
+    title = next((tag for tag in titles if tag.name == "title"), None)
+    return _one_line(title.get_text()) if title else ""
 
 
 def _readable_blocks(soup: BeautifulSoup) -> list[Block]:
@@ -108,8 +127,10 @@ class _Page:
         self._has_frame = has_frame
         self._blocks: list[Block] = []
         self._pieces: list[str] = []
+        self._with_heading: set[int] = set()
 
     def read(self, root: Tag) -> list[Block]:
+        self._with_heading = _holders_of_headings(root)
         for event in self._walk(root):
             if isinstance(event, str):
                 self._add_text(event)
@@ -149,12 +170,13 @@ class _Page:
             return True
         if not self._has_frame or tag.name not in _PAGE_FRAME:
             return False
-        return tag.name != "header" or tag.find(list(_HEADINGS)) is None
+        return tag.name != "header" or id(tag) not in self._with_heading
 
     def _open(self, tag: Tag) -> None:
         if tag.name in _HEADINGS:
             self._end_text()
-            self._blocks.append(Heading(_HEADINGS[tag.name], _heading_text(tag)))
+            text = self._heading_text(tag)
+            self._blocks.append(Heading(_HEADINGS[tag.name], text) if len(text) <= MAX_HEADING_CHARS else text)
         elif tag.name == "pre":
             self._break_line(2)
             self._pieces.append(tag.get_text().strip("\n"))
@@ -166,6 +188,13 @@ class _Page:
             self._break_line(_line_breaks(tag.name))
             if tag.name == "li":
                 self._pieces.append("- ")
+
+    def _heading_text(self, heading: Tag) -> str:
+        """The words of a heading without the link to itself that documentation tools add."""
+        from bs4 import Tag
+
+        inside = _inside(heading, lambda tag: self._is_left_out(tag) or _is_heading_link(tag))
+        return _one_line("".join(str(node) for node in inside if not isinstance(node, Tag))).strip("¶ ")
 
     def _add_text(self, text: str) -> None:
         text = re.sub(r"\s+", " ", text)
@@ -195,16 +224,39 @@ def _line_breaks(name: str) -> int:
     return 1 if name in _LINE_BREAKS else 0
 
 
-def _heading_text(tag: Tag) -> str:
-    """The words of a heading without the link to itself that documentation tools add."""
-    from bs4 import Tag
+def _holders_of_headings(root: Tag) -> set[int]:
+    """The ``id`` of every tag with a heading somewhere in it; each is climbed to once, however deep they nest."""
+    holders: set[int] = set()
+    for heading in root.find_all(list(_HEADINGS)):
+        for parent in heading.parents:
+            if id(parent) in holders:
+                break
+            holders.add(id(parent))
+    return holders
 
-    words = []
-    for text in tag.find_all(string=True):
-        links = (parent for parent in text.parents if isinstance(parent, Tag))
-        if not any(_HEADING_LINKS.intersection(link.get_attribute_list("class")) for link in links):
-            words.append(str(text))
-    return _one_line("".join(words)).strip("¶ ")
+
+def _is_heading_link(tag: Tag) -> bool:
+    return not _HEADING_LINKS.isdisjoint(tag.get_attribute_list("class"))
+
+
+def _inside(root: Tag, is_left_out: Callable[[Tag], bool]) -> Iterator[Tag | NavigableString]:
+    """Tags and texts below a tag in reading order, without those left out and all below them, and without comments.
+
+    Without recursion, since pages may nest deeper than Python's stack.
+    """
+    from bs4.element import NavigableString, PreformattedString, Tag
+
+    stack = [iter(root.children)]
+    while stack:
+        node = next(stack[-1], None)
+        if node is None:
+            stack.pop()
+        elif isinstance(node, Tag):
+            if not is_left_out(node):
+                yield node
+                stack.append(iter(node.children))
+        elif isinstance(node, NavigableString) and not isinstance(node, PreformattedString):
+            yield node
 
 
 def _one_line(text: str) -> str:

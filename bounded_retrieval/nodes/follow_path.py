@@ -166,4 +166,5 @@ def _listed(kind: type[Any], answer: Any) -> Sequence[Any]:
 
 
 def _has_text(document: Any) -> bool:
-    return isinstance(document, Document) and bool(document.page_content.strip())
+    text = getattr(document, "page_content", None) if isinstance(document, Document) else None
+    return isinstance(text, str) and bool(text.strip())

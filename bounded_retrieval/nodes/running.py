@@ -16,16 +16,21 @@ from functools import partial
 from typing import Any
 
 from langchain_core.runnables import Runnable, RunnableConfig
-from langgraph.errors import GraphBubbleUp
+from langgraph import errors as langgraph_errors
 from langgraph.runtime import Runtime, get_runtime
 
 from bounded_retrieval.contracts.settings import RunSettings
-from bounded_retrieval.errors import AsyncOnlyError
+from bounded_retrieval.errors import AsyncOnlyError, ForkedError
 from bounded_retrieval.graph.context import Parts
 from bounded_retrieval.graph.state import BoundedState, Update
 from bounded_retrieval.nodes.detached import untraced
 from bounded_retrieval.nodes.time_limits import TimeLimit
 from bounded_retrieval.policies.settings import clamp
+
+# LangGraph makes an error of its own (where it has it) of a CancelledError that a node of an inner graph raises.
+_CANCELLED: type[Exception] = getattr(langgraph_errors, "NodeCancelledError", langgraph_errors.GraphBubbleUp)
+_PASSING = (langgraph_errors.GraphBubbleUp, _CANCELLED, ForkedError)
+"""Errors of a call that no node may take for a failed one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,6 +128,7 @@ def drive(body: Body) -> Update:
 
     Raises:
         AsyncOnlyError: a call can only be awaited.
+        ForkedError: a part was opened before this process was forked.
     """
     try:
         call = next(body)
@@ -131,7 +137,7 @@ def drive(body: Body) -> Update:
             try:
                 with _surroundings(call):
                     answer = _run(call)
-            except GraphBubbleUp:
+            except _PASSING:
                 raise
             except AsyncOnlyError as caught:
                 if not call.is_optional:
@@ -148,7 +154,11 @@ def drive(body: Body) -> Update:
 
 
 async def adrive(body: Body) -> Update:
-    """Run a body to its end on the event loop. Cancellation passes through untouched."""
+    """Run a body to its end on the event loop. Cancellation passes through untouched.
+
+    Raises:
+        ForkedError: a part was opened before this process was forked.
+    """
     try:
         call = next(body)
         while True:
@@ -156,7 +166,7 @@ async def adrive(body: Body) -> Update:
             try:
                 with _surroundings(call):
                     answer = await _arun(call)
-            except GraphBubbleUp:
+            except _PASSING:
                 raise
             except Exception as caught:  # noqa: BLE001 - the node decides what a failed call means
                 error = caught

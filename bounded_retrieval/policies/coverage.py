@@ -62,6 +62,9 @@ class TermCoverage:
 
     Sufficient when that fraction is at least the threshold and every identifier of the query is held exactly by
     some returned unit that fits. Without a unit that fits, or without a term to look for, it is never sufficient.
+
+    Attributes:
+        default_threshold: 0 to 1; what the fraction is compared with where nothing else is said.
     """
 
     name: ClassVar[str] = "term_coverage"

@@ -12,7 +12,7 @@ from bounded_retrieval.policies.novelty import normalise_query
 
 # A number that belongs to a word or a decimal ("C#1", "#1st", "#1.5") is text; a doubled sign escapes.
 _PLACEHOLDER = re.compile(r"(?<![\w#])(#?)#([0-9]{1,9})(?!\w|\.[0-9])")
-_SPACE_BEFORE_END = re.compile(r"\s+(?=[?!.,;:]+$)")
+_SPACE_BEFORE_END = re.compile(r" (?=[?!.,;:]+$)")
 
 _SHOWN_CHARS = 100
 

@@ -87,6 +87,8 @@ def _replay_decisions(settings: RunSettings, trace: DecisionTrace) -> tuple[Stop
         if isinstance(event, SearchAttempted):
             searches.append(event)
         elif isinstance(event, CoverageAssessed):
+            if not searches:
+                raise RequestError("trace: not whole; a decision comes before any search")
             usage = event.usage
             decision = decide(settings, searches, event.assessment, usage, steps_suffice=event.steps_suffice)
             if (decision.action, decision.stop_reason) != (event.action, event.stop_reason):

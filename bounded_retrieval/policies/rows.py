@@ -7,10 +7,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from langchain_core.documents import Document
-
-from bounded_retrieval.contracts.candidate import Candidate, Channel, Unit
-from bounded_retrieval.contracts.normalise import clean_text
+from bounded_retrieval.contracts.candidate import Candidate, Channel, Unit, read_unit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,13 +29,17 @@ def read_rows(answer: Any, channel: Channel, most: int) -> tuple[list[Candidate 
     if not isinstance(answer, Sequence) or isinstance(answer, (str, bytes)):
         raise TypeError(f"a searcher returns a list of Candidate, not {type(answer).__name__}")
     kept = list(islice(answer, most))
-    rows = [
-        row.model_copy(update={"channel": channel, "unit_id": clean_text(row.unit_id)})
-        if isinstance(row, Candidate)
-        else None
-        for row in kept
-    ]
-    return rows, len(answer) - len(kept)
+    return [_checked(row, channel) for row in kept], max(0, len(answer) - len(kept))
+
+
+def _checked(row: Any, channel: Channel) -> Candidate | None:
+    """A row with its fields checked again: pydantic has ways to make a candidate without that."""
+    if not isinstance(row, Candidate):
+        return None
+    try:
+        return Candidate(unit_id=row.unit_id, channel=channel, rank=row.rank, score=row.score, unit=row.unit)
+    except Exception:  # noqa: BLE001 - a row that cannot even be read is no candidate
+        return None
 
 
 def cut_rows(rows: Sequence[Candidate | None], asked: int, cut: int) -> Rows:
@@ -88,11 +89,10 @@ class Reading:
     def _identify(self, row: Candidate, fetched: Mapping[str, Any], aliases: dict[str, str]) -> str:
         if row.unit_id in self.known or row.unit_id in self.fresh:
             return row.unit_id
-        document = row.unit if row.unit is not None else fetched.get(row.unit_id)
-        if not isinstance(document, Document) or not document.page_content.strip():
+        unit = read_unit(row.unit if row.unit is not None else fetched.get(row.unit_id), row.unit_id, self.private)
+        if unit is None:
             self.unread += 1
             return row.unit_id
-        unit = Unit.from_document(document, row.unit_id, self.private)
         alias = aliases.get(unit.fingerprint)
         if alias is not None:
             return alias

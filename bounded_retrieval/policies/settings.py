@@ -64,7 +64,7 @@ def read_request(query: str | None, request: Any) -> RetrievalRequest:
     if query is None and "query" not in fields:
         raise RequestError("query: missing from the graph's input")
     named = fields.setdefault("query", query)
-    if query is not None and named != query and clean_text(str(named)) != clean_text(str(query)):
+    if query is not None and _cleaned(named) != _cleaned(query):
         raise RequestError("request.query: differs from the input's query")
     try:
         return RetrievalRequest.model_validate(fields)
@@ -147,6 +147,10 @@ def _as_fields(request: Any) -> dict[str, Any]:
     if isinstance(request, Mapping):
         return {str(name): value for name, value in request.items()}
     raise RequestError(f"request: expected a mapping of RetrievalRequest fields (got {type(request).__name__})")
+
+
+def _cleaned(query: Any) -> Any:
+    return clean_text(query) if isinstance(query, str) else query
 
 
 def _first(request: T | None, context: T | None, builder: T) -> T:

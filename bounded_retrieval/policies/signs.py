@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -98,4 +99,5 @@ def _sum(weights: Mapping[str, float], terms: Sequence[str]) -> float:
 
 
 def _share(part: float, whole: float) -> float:
-    return round(min(1.0, part / whole), DECIMALS) if whole > 0 else 0.0
+    # Weights are finite one by one; their sum may not be, and then says nothing.
+    return round(min(1.0, part / whole), DECIMALS) if 0 < whole < math.inf else 0.0

@@ -13,9 +13,10 @@ from pydantic import BaseModel, Field, StrictBool, ValidationError, model_valida
 
 from bounded_retrieval.contracts.chain import MAX_HOPS, RESOLVING, ChainUsage, Hop
 from bounded_retrieval.contracts.packet import EvidencePacket
+from bounded_retrieval.contracts.regular_file import check_regular
 from bounded_retrieval.contracts.stop import PROVISIONAL, StopReason
 from bounded_retrieval.contracts.trace import DecisionTrace, EvidencePacked
-from bounded_retrieval.errors import SourceError
+from bounded_retrieval.errors import MAX_PROBLEM_CHARS, SourceError, field_path, one_line
 from bounded_retrieval.ingest.decoding import cannot_read, decode_utf8, read_bytes
 from bounded_retrieval.ingest.jsonl import MAX_LINE_BYTES
 from bounded_retrieval.policies.chaining import spent
@@ -83,6 +84,7 @@ def read_runs(path: Path) -> Iterator[Run]:
     suffix = path.suffix.lower()
     if suffix not in (".json", ".jsonl"):
         raise SourceError(f"{path}: expected a .json or .jsonl file of runs")
+    check_regular(path)
     empty = True
     for value, line in _from_lines(path) if suffix == ".jsonl" else _from_json(path):
         empty = False
@@ -181,10 +183,10 @@ def _checked(model: type[_Model], value: Any, prefix: str) -> _Model:
         return model.model_validate(value)
     except ValidationError as error:
         problem = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        field = ".".join(map(str, problem["loc"]))
+        message = one_line(problem["msg"].removeprefix("Value error, "), MAX_PROBLEM_CHARS)
         others = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-        place = f"{prefix}{field}" or "run"
-        raise _NotARunError(f"{place.rstrip('.')}: {problem['msg'].removeprefix('Value error, ')}{others}") from None
+        place = f"{prefix}{field_path(problem['loc'])}" or "run"
+        raise _NotARunError(f"{place.rstrip('.')}: {message}{others}") from None
 
 
 def _from_trace(value: Any, prefix: str) -> Run:

@@ -28,7 +28,6 @@ NEWER: dict[str, Any] = {"view_id": "viewer-one", "version": "2"}
 BROKEN: dict[str, Any] = {}
 RAW = "raw-error-7f3"
 GATHERED = ["updates", "custom", "messages"]
-STATEFUL = ["values", "checkpoints", "tasks", "debug"]
 
 UNITS = documents(
     **{f"seen-{number}": f"Sighting {number} of the battery." for number in range(1, 4)},

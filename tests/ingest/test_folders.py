@@ -178,6 +178,20 @@ def test_a_file_without_text(make_files, make_pdf, name):
     assert skipped == [name]
 
 
+@pytest.mark.parametrize("content", ["", "\ufeff", "\n \n"])
+def test_an_empty_jsonl_file_does_not_keep_its_folder_from_being_read(make_files, content):
+    """In a folder it is reported and passed over; alone it is an error that names it, as is a folder of nothing else."""
+    folder = make_files({"a.jsonl": content})
+    with pytest.raises(SourceError, match=r"a\.jsonl: empty \(no unit in it\)"):
+        list(read_documents([folder / "a.jsonl"]))
+    with pytest.raises(SourceError, match="docs: no text to read"):
+        list(read_documents([folder]))
+    (folder / "b.txt").write_text("text")
+    skipped = []
+    assert sources(folder, on_skip=lambda path, reason: skipped.append((path.name, reason))) == ["b.txt"]
+    assert skipped == [("a.jsonl", "no text in this file")]
+
+
 @pytest.mark.parametrize("name", ["a.md", "a.txt", "a.html"])
 def test_undecodable_bytes_are_named(make_files, name):
     """A file that is not UTF-8 is named with the offset of the first wrong byte; UTF-16 is recognised."""
