@@ -5,7 +5,7 @@ VENV := .venv
 RUN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint types check bench studio drawing clean
+.PHONY: demo test stress lint types check bench studio drawing bounds licences audit clean
 
 demo: $(STAMP)  ## the main job on the shipped collection, offline after installation
 	@echo "== make demo: one request that stops, one that continues, one with missing evidence; a path; a chain"
@@ -22,6 +22,9 @@ lint: $(STAMP)
 types: $(STAMP)
 	$(RUN)/mypy
 
+stress: $(STAMP)  ## the stress tests in full: faults, kills, load, hostile files and input (under an hour)
+	BOUNDED_RETRIEVAL_STRESS=1 $(RUN)/python -m pytest tests/stress -s
+
 check: lint types test
 
 bench: $(STAMP)  ## controller latency beside the bare searches and EnsembleRetriever
@@ -33,6 +36,18 @@ studio: $(STAMP)  ## the controller as LangGraph Studio sees it, over the shippe
 
 drawing: $(STAMP)  ## docs/bounded-graph.svg and docs/recursive-graph.svg, from the compiled graphs
 	$(RUN)/python docs/draw_graph.py
+
+bounds:  ## all tests twice: over the lowest and over the latest dependencies that pyproject.toml allows, in build/bounds
+	$(PYTHON) tools/bounds.py lowest latest
+
+licences: $(STAMP)  ## the list of what is installed, in docs/dependencies.md; fails at a licence that is not accepted
+	$(RUN)/python tools/licences.py
+
+audit: $(STAMP)  ## known vulnerabilities of what is installed; asks the package index; a package it cannot ask about is a failure
+	$(PYTHON) -m venv build/audit
+	build/audit/bin/python -m pip install --quiet --upgrade pip-audit
+	$(RUN)/python -m pip freeze --exclude-editable >build/audit/installed.txt
+	build/audit/bin/pip-audit --strict --no-deps --disable-pip --requirement build/audit/installed.txt
 
 $(STAMP): pyproject.toml
 	@echo "== setting up $(VENV) with $$($(PYTHON) --version) (first time: about a minute)"
