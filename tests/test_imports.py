@@ -77,9 +77,7 @@ LAYERS = {
 }
 
 # The command line and what only it uses. These may import anything, and nothing else may import them.
-APPLICATION = names(
-    "__main__ cli console rendering asking demo statistics evaluating evaluation_commands evaluation_display"
-)
+APPLICATION = names("__main__ cli console asking demo statistics evaluating evaluation_commands evaluation_display")
 
 # The package itself gives its public names from the layers below, never from these.
 PUBLIC = Layer(own=frozenset(LAYERS) - names("evaluation testing"), foreign=ANY)
