@@ -139,7 +139,7 @@ def fit(observed: Sequence[Observed]) -> np.ndarray:
     values, target = values - weights @ values, target - weights @ target
     gram, moments = values.T @ (weights[:, None] * values), values.T @ (weights * target)
     # The prior: equal shares that explain as much of the target as equal shares can.
-    equal = np.full(len(SIGNS), max(0.0, moments.sum() / gram.sum()))
+    equal = np.full(len(SIGNS), max(0.0, moments.sum() / gram.sum() if gram.sum() > 0 else 0.0))
     gram = gram + SHRINKAGE * np.eye(len(SIGNS))
     moments = moments + SHRINKAGE * equal
     found = equal.copy()
@@ -147,7 +147,8 @@ def fit(observed: Sequence[Observed]) -> np.ndarray:
         for place in range(len(SIGNS)):
             rest = gram[place] @ found - gram[place, place] * found[place]
             found[place] = max(0.0, (moments[place] - rest) / gram[place, place])
-    return found / found.sum()
+    # Where going on gains nothing anywhere, nothing tells the signs apart.
+    return found / found.sum() if found.sum() > 0 else np.full(len(SIGNS), 1 / len(SIGNS))
 
 
 def edge(name: str, step: int) -> float:

@@ -60,6 +60,17 @@ def documented() -> dict[str, set[str]]:
     return found
 
 
+def options_of(script: str) -> set[str]:
+    """Options that a script declares."""
+    calls = [node for node in ast.walk(ast.parse((ROOT / script).read_text(encoding="utf-8"))) if is_option(node)]
+    return {word.value for call in calls for word in call.args if isinstance(word, ast.Constant)}
+
+
+def is_option(node: ast.AST) -> bool:
+    """Whether this declares an argument of a script."""
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "add_argument"
+
+
 HANDBOOK = {
     "handbook/reset.md": "# HX-200\n\n## Reset\n\nTo reset the HX-200, hold its button for ten seconds.\n",
     "handbook/care.txt": "Clean the HX-200 with a dry cloth and store it above freezing.\n",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import ast
 import contextlib
 import io
 import json
@@ -19,7 +18,7 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-from documented import PAGES, QUERIES, ROOT, commands_of, documented, make_world, write_collection
+from documented import PAGES, QUERIES, ROOT, commands_of, documented, make_world, options_of, write_collection
 
 from bounded_retrieval.cli import _parser, main
 
@@ -249,17 +248,6 @@ def subcommands() -> dict[str, argparse.ArgumentParser]:
     """Parsers of the command line's subcommands."""
     (found,) = (each for each in _parser()._actions if isinstance(each, argparse._SubParsersAction))
     return dict(found.choices)
-
-
-def options_of(script: str) -> set[str]:
-    """Options that a script declares."""
-    calls = [node for node in ast.walk(ast.parse((ROOT / script).read_text(encoding="utf-8"))) if is_option(node)]
-    return {word.value for call in calls for word in call.args if isinstance(word, ast.Constant)}
-
-
-def is_option(node: ast.AST) -> bool:
-    """Whether this declares an argument of a script."""
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "add_argument"
 
 
 @pytest.mark.parametrize("command", by_program("python", "python3"))

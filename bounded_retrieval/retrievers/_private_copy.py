@@ -32,7 +32,7 @@ def private_copy(opened: ExitStack, store: Path) -> Path:
         copy_folder(store, target)
     except OSError as error:
         raise StoreError(
-            f"{store}: may not be written, and no copy can be made in {tempfile.gettempdir()} "
+            f"{store}: may not be written, and no copy can be made in the temporary folder "
             f"({error.strerror or error}); Chroma writes to its folder even to read it"
         ) from error
     return target

@@ -163,7 +163,8 @@ class DenseWriter:
         self._removed = len(gone)
         if len(self._searcher) != len(self.seen):
             raise StoreCorruptError(f"dense store: holds {len(self._searcher)} units, expected {len(self.seen)}")
-        return len(self._collection.get(limit=1, include=["embeddings"])["embeddings"][0])
+        with self._storing():
+            return len(self._collection.get(limit=1, include=["embeddings"])["embeddings"][0])
 
     def report(self) -> IndexReport:
         """What was done; complete after `finish`."""
@@ -178,7 +179,8 @@ class DenseWriter:
 
     def _store_batch(self) -> None:
         if self._kept_ids:
-            kept = self._collection.get(ids=self._kept_ids, include=["embeddings"])
+            with self._storing():
+                kept = self._collection.get(ids=self._kept_ids, include=["embeddings"])
             vectors = dict(zip(kept["ids"], kept["embeddings"], strict=True))
             for unit in self._batch:
                 if unit.unit_id in vectors:
@@ -193,14 +195,16 @@ class DenseWriter:
     @contextmanager
     def _storing(self) -> Iterator[None]:
         """Name the folder, and how much room it has: of a full disk Chroma says little."""
+        from chromadb.errors import ChromaError
+
         try:
             yield
-        except StoreError as error:
-            if type(error) is not StoreError:
+        except (ChromaError, StoreError) as error:
+            if isinstance(error, StoreError) and type(error) is not StoreError:
                 raise
-            free = shutil.disk_usage(self._path).free
+            problem, free = _chroma_store.first_line(error), shutil.disk_usage(self._path).free
             raise StoreError(
-                f"{self._path}: cannot be written ({error}; {free:,} bytes are free on its disk)"
+                f"{self._path}: cannot be written ({problem}; {free:,} bytes are free on its disk)"
             ) from error
 
 

@@ -363,12 +363,12 @@ class ChromaSearcher:
             if not isinstance(error, ChromaError):
                 raise
             if dimensions is not None:
-                with suppress(ChromaError), _chroma_store.panics_named("dense searcher"):
-                    self._check_dimensions(dimensions)
+                self._check_dimensions(dimensions)
             raise StoreError(f"collection {name!r}: {_chroma_store.first_line(error)}") from error
 
     def _check_dimensions(self, given: int) -> None:
-        stored = self._live().get(limit=1, include=["embeddings"])["embeddings"]
+        with self._explained():
+            stored = self._live().get(limit=1, include=["embeddings"])["embeddings"]
         if len(stored) and len(stored[0]) != given:
             raise EmbeddingMismatchError(
                 f"collection {self._live().name!r}: holds vectors of {len(stored[0])} dimensions, "

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from chromadb.errors import InternalError
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 
@@ -65,6 +66,27 @@ def test_a_damaged_chroma_database_is_named_and_built_anew(tmp_path: Path) -> No
     _build(tmp_path, DOCUMENTS[:5])
     with open_index(tmp_path, embedding=Lengths()) as index:
         assert len(index.dense) == 5
+
+
+def test_an_error_of_chroma_while_another_is_explained_is_one_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Scoring and searching first look at the stored vectors' length, and a damaged store may fail just there."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise InternalError("cannot find id")
+
+    _build(tmp_path)
+    with open_index(tmp_path, embedding=Lengths()) as index:
+        get = index.dense._collection.get
+        monkeypatch.setattr(
+            index.dense._collection, "get", lambda **asked: fail() if "limit" in asked else get(**asked)
+        )
+        with pytest.raises(StoreError, match="collection 'units': cannot find id"):
+            index.dense.score("pump", ["u3"])
+        monkeypatch.setattr(index.dense._collection, "query", fail)
+        with pytest.raises(StoreError, match="collection 'units': cannot find id"):
+            index.dense.search("pump", 2)
 
 
 def test_a_folder_that_only_looks_like_an_index_is_left_alone(tmp_path: Path) -> None:

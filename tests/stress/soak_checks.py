@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import psutil
 import psycopg
+from scale import scaled
 from soak_servers import Outages
 from soak_world import STATES, Caller, allowed_units, digest, mentioned
 
@@ -255,19 +256,31 @@ class Gauge:
 
 
 GROWTH: Mapping[str, tuple[float, float]] = {
-    "memory": (0.05, 32 * 2**20),
-    "objects": (0.05, 20_000),
+    "memory": (0.05, scaled(32, 0) * 2**20),
+    "objects": (0.05, scaled(20_000, 0)),
     "threads": (0.0, 16),
     "files": (0.0, 24),
 }
-"""By how much each may be higher at the end than after the first tenth: a share of it, and at least so much."""
+"""By how much each may be higher at the end than after the first tenth: a share of it, and at least so much. The first
+tenth of the short form is over before all is warm."""
+
+
+def medians(early: Sequence[Gauge], late: Sequence[Gauge]) -> dict[str, tuple[float, float]]:
+    """The medians of two series of readings."""
+    return {
+        name: (
+            statistics.median(getattr(gauge, name) for gauge in early),
+            statistics.median(getattr(gauge, name) for gauge in late),
+        )
+        for name in GROWTH
+    }
 
 
 def grown(early: Sequence[Gauge], late: Sequence[Gauge]) -> list[str]:
     """What grew beyond its bound between two series of readings, by their medians; one line each."""
     found = []
-    for name, (share, least) in GROWTH.items():
-        first, last = (statistics.median(getattr(gauge, name) for gauge in series) for series in (early, late))
+    for name, (first, last) in medians(early, late).items():
+        share, least = GROWTH[name]
         if last - first > max(share * first, least):
             found.append(f"{name}: {first:,.0f} after the first tenth, {last:,.0f} at the end")
     return found

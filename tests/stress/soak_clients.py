@@ -145,7 +145,7 @@ class Soak:
         outages: Sequence[Outages] = (),
         seed: int = 0,
     ) -> None:
-        self.gauges: list[tuple[float, Gauge]] = []
+        self._gauges: list[tuple[float, Gauge]] = []
         self._grants = grants
         self._checker = checker
         self._shares = shares
@@ -161,6 +161,11 @@ class Soak:
         """The share of a graph's requests that were begun."""
         queues = [queue for queue in self._queues.values() if queue.graph == graph]
         return sum(queue.taken for queue in queues) / len(self._shares[graph])
+
+    def ends(self) -> tuple[list[Gauge], list[Gauge]]:
+        """The readings after the first tenth of the requests, and those at the end."""
+        early = [gauge for share, gauge in self._gauges if 0.1 <= share <= 0.25]
+        return early, [gauge for share, gauge in self._gauges if share >= 0.85]
 
     async def run(self, crowds: Sequence[Crowd], *besides: Callable[[], None]) -> None:
         """Make all requests; ``besides`` run in threads meanwhile and must end by themselves."""
@@ -242,7 +247,7 @@ class Soak:
         for part in range(1, 21):
             while self._checker.done < part / 20 * self._total and not self._over.wait(0.02):
                 pass
-            self.gauges.append((self._checker.done / self._total, Gauge.read()))
+            self._gauges.append((self._checker.done / self._total, Gauge.read()))
 
 
 class _Queue:

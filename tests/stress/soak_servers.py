@@ -161,11 +161,11 @@ POOLED: dict[str, Any] = {
     "kwargs": {"autocommit": True, "prepare_threshold": 0, "row_factory": dict_row},
     "min_size": 1,
     "max_size": 1,
-    "timeout": 5.0,
+    "timeout": 10.0,
     "open": False,
 }
 """How the checkpointers' pools of connections are made: a checkpointer makes one call at a time, and a caller gets the
-connection within 5 seconds or an error."""
+connection within 10 seconds or an error."""
 
 
 def has_connection(pool: ConnectionPool) -> bool:

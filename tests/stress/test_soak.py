@@ -19,9 +19,9 @@ from langgraph.checkpoint.postgres import PostgresSaver
 from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 from scale import scaled
-from soak_checks import FAULTS, Checker, Gauge, Output, Reference, Request, Verdict, grown
+from soak_checks import FAULTS, Checker, Gauge, Output, Reference, Request, Verdict, grown, medians
 from soak_clients import Crowd, Soak, embedded_crowds, percentiles, server_crowds
-from soak_servers import POOLED, ChromaServer, PostgresServer, has_connection
+from soak_servers import POOLED, START_S, ChromaServer, PostgresServer, has_connection
 from soak_world import (
     QUERIES,
     STATES,
@@ -129,6 +129,7 @@ async def checkpointers(server: PostgresServer) -> AsyncIterator[tuple[Any, Any,
     with ConnectionPool(server.url, **POOLED) as pool:
         async with AsyncConnectionPool(server.url, **POOLED) as apool:
             PostgresSaver(pool).setup()
+            await apool.wait(START_S)
 
             async def try_other() -> None:
                 async with apool.connection(timeout=1) as connection:
@@ -158,58 +159,78 @@ def prepared(reference: Reference, graphs: dict[str, range]) -> Reference:
     return reference
 
 
+SHARES = {"embedded": range(REQUESTS - SERVER_REQUESTS), "server": range(REQUESTS - SERVER_REQUESTS, REQUESTS)}
+
+
+def answers_alone(searchers: Searchers, store: Chroma) -> Reference:
+    """The answers to all requests when nothing else goes on, and to those of the servers when Chroma's is down."""
+    scripted, started = ScriptedGrants(), time.monotonic()
+    graphs = {
+        "embedded": searchers.graph(scripted),
+        "server": searchers.builder(scripted, store).compile(),
+        "server without dense": searchers.builder(scripted, Unreachable(store, "dense")).compile(),
+    }
+    reference = prepared(Reference(graphs), SHARES)
+    print(f"\n{len(reference):,} answers of single requests in {time.monotonic() - started:.0f} s")
+    return reference
+
+
+def restarting(
+    soak: Soak, chroma: ChromaServer, postgres: PostgresServer, are_reached: Callable[[], bool]
+) -> Callable[[], None]:
+    """What restarts the two servers in turn at equal shares of the requests to them."""
+
+    def restart_servers() -> None:
+        for step in range(2 * RESTARTS):
+            while soak.begun("server") < (step + 1) / (2 * RESTARTS + 1):
+                time.sleep(0.01)
+            if step % 2:
+                postgres.restart(PAUSE_S, are_reached)
+            else:
+                chroma.restart(PAUSE_S)
+
+    return restart_servers
+
+
+def show(verdict: Verdict, checker: Checker, soak: Soak, took: float, changes: int) -> None:
+    """Print the figures of a soak."""
+    in_flight = sum(map(sum, checker.latencies.values())) / took
+    print(f"{verdict}, in {took:.0f} s ({len(checker.latencies)} ways, {in_flight:.0f} in flight on average)")
+    print(f"{changes:,} changes of grants, {2 * RESTARTS} restarts of servers: ", end="")
+    print(", ".join(f"{count:,} {name}" for name, count in sorted(verdict.counts.items()) if name not in FAULTS))
+    for way, seconds in checker.latencies.items():
+        print(f"{way} ({len(seconds):,}): {percentiles(seconds)}")
+    for name, (first, last) in medians(*soak.ends()).items():
+        print(f"{name}: {first:,.0f} after the first tenth, {last:,.0f} at the end")
+
+
 async def test_a_soak(searchers: Searchers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of all requests of 64 clients at once, under changing grants and restarts, none is wrong, leaked or lost."""
     if not PostgresServer.is_installed():
         pytest.skip("PostgreSQL is not installed (pg_ctl not found)")
     monkeypatch.setenv("LANGGRAPH_STRICT_MSGPACK", "true")
     with chroma_server(tmp_path) as (chroma, store), postgres_server() as postgres:
+        reference, grants = answers_alone(searchers, store), Grants()
+        outages = {"chroma": chroma.outages, "postgres": postgres.outages}
+        checker = Checker(REQUESTS, reference, outages)
+        soak = Soak(grants, checker, SHARES, variety=VARIETY, change_every_s=0.05, outages=tuple(outages.values()))
         async with checkpointers(postgres) as (saver, asaver, are_reached):
-            grants, scripted = Grants(), ScriptedGrants()
-            shares = {
-                "embedded": range(REQUESTS - SERVER_REQUESTS),
-                "server": range(REQUESTS - SERVER_REQUESTS, REQUESTS),
-            }
-            started = time.monotonic()
-            alone = {
-                "embedded": searchers.graph(scripted),
-                "server": searchers.builder(scripted, store).compile(),
-                "server without dense": searchers.builder(scripted, Unreachable(store, "dense")).compile(),
-            }
-            reference = prepared(Reference(alone), shares)
-            print(f"\n{len(reference):,} answers of single requests in {time.monotonic() - started:.0f} s")
-            outages = {"chroma": chroma.outages, "postgres": postgres.outages}
-            checker = Checker(REQUESTS, reference, outages)
-            soak = Soak(grants, checker, shares, variety=VARIETY, change_every_s=0.05, outages=tuple(outages.values()))
-            builder = searchers.builder(grants, store)
-            crowds = [
-                *embedded_crowds(searchers.graph(grants), CLIENTS - SERVER_CLIENTS),
-                *server_crowds(builder.compile(saver), builder.compile(asaver), SERVER_CLIENTS),
-            ]
-
-            def restart_servers() -> None:
-                for step in range(2 * RESTARTS):
-                    while soak.begun("server") < (step + 1) / (2 * RESTARTS + 1):
-                        time.sleep(0.01)
-                    if step % 2:
-                        postgres.restart(PAUSE_S, are_reached)
-                    else:
-                        chroma.restart(PAUSE_S)
-
-            started = time.monotonic()
-            await soak.run(crowds, restart_servers)
+            builder, started = searchers.builder(grants, store), time.monotonic()
+            await soak.run(
+                [
+                    *embedded_crowds(searchers.graph(grants), CLIENTS - SERVER_CLIENTS),
+                    *server_crowds(builder.compile(saver), builder.compile(asaver), SERVER_CLIENTS),
+                ],
+                restarting(soak, chroma, postgres, are_reached),
+            )
             took = time.monotonic() - started
-            verdict = checker.finish()
-    print(f"{verdict}, in {took:.0f} s; {grants.changes:,} changes of grants, {2 * RESTARTS} restarts")
-    print(", ".join(f"{count:,} {name}" for name, count in sorted(verdict.counts.items())))
-    for graph, seconds in checker.latencies.items():
-        print(f"{graph} ({len(seconds):,}): {percentiles(seconds)}")
-    early = [gauge for share, gauge in soak.gauges if 0.1 <= share <= 0.25]
-    late = [gauge for share, gauge in soak.gauges if share >= 0.85]
-    print(f"after the first tenth: {early[0]}\nat the end:            {late[-1]}")
+        verdict = checker.finish()
+    show(verdict, checker, soak, took, grants.changes)
     assert faults_in(verdict) == []
-    assert grown(early, late) == []
-    assert verdict.counts["right"] > REQUESTS / 4
+    assert grown(*soak.ends()) == []
+    assert verdict.counts["right"] + verdict.counts["under a changing view"] > 0.9 * REQUESTS
+    assert min(verdict.counts["right"], verdict.counts["under a changing view"]) > 0.02 * REQUESTS
+    assert all(any(outage.times) for outage in outages.values())
 
 
 PLANTED_REQUESTS = scaled(60, 400)
