@@ -55,7 +55,7 @@ class RunSettings(BaseModel):
     query: str
     query_id: str
     policy: PolicyName
-    threshold: float
+    threshold: Threshold
     terms: tuple[str, ...]
     identifiers: tuple[str, ...]
     channels: tuple[Channel, ...]

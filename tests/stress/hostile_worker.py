@@ -6,6 +6,7 @@ name; with a ``bug`` one of the checks of this project is out of action for that
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import random
@@ -168,6 +169,8 @@ BUGS: dict[str, Bug] = {
 def main(folder: Path) -> None:
     """Work jobs from standard input until it ends."""
     cases = Cases(folder)
+    # Spares the forked processes copies of all that their garbage collector would otherwise touch.
+    gc.freeze()
     for line in sys.stdin:
         job = json.loads(line)
         work = cases.handmade if "handmade" in job else cases.random

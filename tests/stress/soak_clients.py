@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+from scale import scaled
 from soak_checks import Checker, Gauge, Output, Request
 from soak_servers import Outages
 from soak_world import TENANTS, Caller, Grants, question
@@ -130,6 +131,7 @@ class Soak:
         shares: for each graph its requests' numbers.
         variety: different queries of each tenant.
         change_every_s: pause between two changes of some tenant's grants.
+        readings: how often what the process holds is read, at equal shares of the requests.
         outages: what a client waits out once an answer of its was touched by it.
         seed: of the order of changes.
     """
@@ -142,6 +144,7 @@ class Soak:
         *,
         variety: int,
         change_every_s: float,
+        readings: int = scaled(10, 20),
         outages: Sequence[Outages] = (),
         seed: int = 0,
     ) -> None:
@@ -153,6 +156,7 @@ class Soak:
         self._total = sum(map(len, shares.values()))
         self._variety = variety
         self._change_every_s = change_every_s
+        self._readings = readings
         self._outages = outages
         self._random = random.Random(seed)
         self._over = threading.Event()
@@ -243,9 +247,9 @@ class Soak:
             self._grants.change(self._random.choice(TENANTS))
 
     def _watch(self) -> None:
-        """Read the gauges at each twentieth of the requests."""
-        for part in range(1, 21):
-            while self._checker.done < part / 20 * self._total and not self._over.wait(0.02):
+        """Read the gauges at equal shares of the requests."""
+        for part in range(1, self._readings + 1):
+            while self._checker.done < part / self._readings * self._total and not self._over.wait(0.02):
                 pass
             self._gauges.append((self._checker.done / self._total, Gauge.read()))
 

@@ -87,6 +87,7 @@ FOUND = [
     ("csv", b"query,unit_id," + b"".join(b"c%d," % number for number in range(10_000))),
     ("csv", b"query,unit_id" + b"".join(b",c%d" % number for number in range(2_000)) + b"\na,1" * 4_000),
     ("traces", NO_SEARCH.encode()),
+    ("traces", NO_SEARCH.replace("0.8", "NaN").encode()),
     (
         "traces",
         NO_SEARCH.replace(
