@@ -167,13 +167,13 @@ def busy(directory: str) -> dict[str, Any]:
                 embedding.embed_query(QUERY)
                 lexical.fetch(["t00-u00"])
 
-    threads = [threading.Thread(target=work) for _ in range(3)]
+    threads = [threading.Thread(target=work) for _ in range(scaled(2, 4))]
     for thread in threads:
         thread.start()
-    # Not a whole run: the parent's threads hold no lock that a single search needs.
+    # What each process has for itself; a whole run may need a lock that was held when the process was forked.
     ends = [
         in_child(lambda: [len(embedding.embed_query(QUERY)), list(lexical.fetch(["t00-u00"]))])
-        for _ in range(scaled(3, 20))
+        for _ in range(scaled(2, 20))
     ]
     over.set()
     for thread in threads:
@@ -191,7 +191,7 @@ def started(directory: str) -> dict[str, Any]:
             context = multiprocessing.get_context(method)
             if method == "forkserver":
                 context.set_forkserver_preload(["bounded_retrieval", "chromadb"])
-            with context.Pool(2) as pool:
+            with context.Pool(scaled(1, 3)) as pool:
                 answers = pool.map_async(opened, [directory] * 4)
                 meanwhile = many(graph)
                 found[method] = all(one == before for one in (*answers.get(HANG_S), *meanwhile))

@@ -86,7 +86,7 @@ def test_workers_of_a_preloaded_application_answer(found: Callable[[str], Any]) 
 def test_a_fork_while_other_threads_are_at_work(found: Callable[[str], Any]) -> None:
     """A child forked while threads load the model, embed and read units has a model and files of its own."""
     case = found("busy")
-    assert len(case["ends"]) >= 3
+    assert len(case["ends"]) >= 2
     assert all(end == {"answer": [384, ["t00-u00"]], "status": 7} for end in case["ends"])
     assert case["parent goes on"]
 

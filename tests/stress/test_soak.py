@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import mmap
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -349,12 +350,16 @@ def test_growth_is_found() -> None:
     """Memory, objects, threads and open files that are not given back are each reported; a process at rest is not."""
     before = [Gauge.read()]
     assert grown(before, [Gauge.read()]) == []
+    # Pages of its own: what the process freed before could hold a leak of ordinary objects without growing.
+    leak = b"x" * (64 * 2**20 + int(before[0].memory / 10))
     over, leaked = threading.Event(), []
     threads = [threading.Thread(target=over.wait) for _ in range(40)]
     with ExitStack() as files:
+        files.enter_context(mmap.mmap(-1, len(leak))).write(leak)
+        del leak
         for thread in threads:
             thread.start()
-            leaked.append([bytearray(b"x" * 2_000_000), *({"leaked": []} for _ in range(10_000))])
+            leaked.append([{"leaked": []} for _ in range(10_000 + int(before[0].objects / 200))])
             files.enter_context(Path(__file__).open("rb"))
         found = grown(before, [Gauge.read()])
         over.set()
