@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import nbformat
@@ -12,8 +11,9 @@ NOTEBOOKS = Path(__file__).resolve().parents[1] / "notebooks"
 WITH_PICTURES = {"01_first_tour", "03_stop_or_continue", "05_experiment"}
 NAMES = sorted(path.stem for path in NOTEBOOKS.glob("*.ipynb"))
 
-SECONDS = 60
-"""What a notebook may take; a machine under load gets twice that before the run is ended."""
+PATIENCE_S = 600
+"""When a cell that does not end is given up, so that a fault does not hang the tests; some ten times what a notebook
+takes, and nothing is compared with it."""
 
 # Run in the kernel before the notebook: any connection that would leave this machine is an error.
 OFFLINE = """
@@ -64,11 +64,9 @@ def run(
         notebook = read(name)
         notebook.cells.insert(0, nbformat.v4.new_code_cell(OFFLINE, id="offline"))
         client = NotebookClient(
-            notebook, kernel_name="python3", timeout=2 * SECONDS, resources={"metadata": {"path": str(folder)}}
+            notebook, kernel_name="python3", timeout=PATIENCE_S, resources={"metadata": {"path": str(folder)}}
         )
-        started = time.monotonic()
         client.execute()
-        notebook.metadata["seconds"] = time.monotonic() - started
         notebook.metadata["left_behind"] = [path.name for path in folder.iterdir()]
         executed[name] = notebook
     return name, executed[name]
@@ -97,10 +95,9 @@ def test_a_notebook_is_stored_without_outputs(name: str) -> None:
     assert ids == [f"{name[3:].replace('_', '-')}-{number:02}" for number in range(1, len(ids) + 1)]
 
 
-def test_a_notebook_runs_without_error_and_in_time(run: tuple[str, NotebookNode]) -> None:
-    """Every cell runs offline, within a minute, says nothing on standard error and leaves no file behind."""
+def test_a_notebook_runs_without_error(run: tuple[str, NotebookNode]) -> None:
+    """Every cell runs offline, says nothing on standard error and leaves no file behind."""
     _, notebook = run
-    assert notebook.metadata["seconds"] < 2 * SECONDS
     assert notebook.metadata["left_behind"] == []
     assert [output for output in outputs(notebook) if output.output_type in ("error", "stream")] == []
     assert "Traceback" not in nbformat.writes(notebook)

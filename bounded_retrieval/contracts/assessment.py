@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator
 
 from bounded_retrieval.contracts.candidate import Candidate, Unit
 from bounded_retrieval.contracts.normalise import clean_metadata
+from bounded_retrieval.contracts.unchecked import unchecked
 
 
 class QueryTerms(BaseModel):
@@ -138,3 +139,16 @@ class AssessmentInput(BaseModel):
     threshold: float
     weights: QueryWeights | None = None
     rows_asked: int = 0
+    _places: Mapping[str, Mapping[str, Sequence[int]]] | None = PrivateAttr(default=None)
+
+    @property
+    def places(self) -> Mapping[str, Mapping[str, Sequence[int]]] | None:
+        """At which words the stems of the query's terms stand, by unit and stem, where that was looked up already."""
+        return self._places
+
+    @classmethod
+    def prepared(cls, places: Mapping[str, Mapping[str, Sequence[int]]] | None, **values: Any) -> Self:
+        """An input of valid values, every one of them, with those places: what the controller gives an assessor."""
+        made = unchecked(cls, **values)
+        object.__setattr__(made, "__pydantic_private__", {"_places": places})
+        return made

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Annotated, Any, Literal
 
 from langchain_core.documents import Document
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from bounded_retrieval.contracts.normalise import clean_metadata, clean_text, content_id, fingerprint
+from bounded_retrieval.contracts.unchecked import replaced, unchecked
 
 Channel = Literal["lexical", "dense"]
 
@@ -47,6 +48,17 @@ class Candidate(BaseModel):
         return number if math.isfinite(number) else None
 
 
+def row_in_state(row: Candidate) -> dict[str, Any]:
+    """A row as state holds it: all but the unit, which state holds elsewhere."""
+    return {"unit_id": row.unit_id, "channel": row.channel, "rank": row.rank, "score": row.score}
+
+
+def row_from_state(held: Mapping[str, Any]) -> Candidate:
+    """The row again: checked when it came in, and not once more."""
+    values = {name: held[name] for name in ("unit_id", "channel", "rank", "score")}
+    return unchecked(Candidate, **values, unit=None)
+
+
 class Unit(BaseModel):
     """A unit of text as the controller holds it: JSON-native, cleaned, with the fingerprint of its text.
 
@@ -69,6 +81,15 @@ class Unit(BaseModel):
     metadata_converted: bool = False
 
     @classmethod
+    def recalled(cls, held: Mapping[str, Any]) -> Unit:
+        """A unit as state holds it (see `to_state`): checked when it was read, and not once more."""
+        return unchecked(cls, **{name: held[name] for name in cls.model_fields})
+
+    def to_state(self) -> dict[str, Any]:
+        """Every field; the metadata are the unit's own and not to be changed."""
+        return dict(self.__dict__)
+
+    @classmethod
     def from_document(cls, document: Document, unit_id: str | None = None, private: Collection[str] = ()) -> Unit:
         """Copy a LangChain document; without any id the unit takes a stable one from its text.
 
@@ -78,7 +99,8 @@ class Unit(BaseModel):
         public = {name: value for name, value in document.metadata.items() if clean_text(str(name)) not in private}
         metadata, converted = clean_metadata(public)
         title = metadata.pop("title", None)
-        return cls(
+        return unchecked(
+            cls,
             unit_id=clean_text(str(unit_id or document.id or content_id(text))),
             fingerprint=fingerprint(text),
             title="" if title is None else str(title),
@@ -89,9 +111,11 @@ class Unit(BaseModel):
 
     def without(self, fields: Collection[str]) -> Unit:
         """The unit without these metadata fields, the title among them."""
+        if not fields:
+            return self
         kept = {name: value for name, value in self.metadata.items() if name not in fields}
         title = "" if "title" in fields else self.title
-        return self.model_copy(update={"metadata": kept, "title": title}) if fields else self
+        return replaced(self, metadata=kept, title=title)
 
     def to_document(self) -> Document:
         """The unit as a LangChain document, its title back in the metadata."""

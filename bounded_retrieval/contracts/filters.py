@@ -63,6 +63,11 @@ def fields_of(filter: Filter | None) -> frozenset[str]:
         RequestError: names the operator, field or value that is not part of the language.
     """
     compile_filter(filter)
+    return fields_named(filter)
+
+
+def fields_named(filter: Filter | None) -> frozenset[str]:
+    """The same of a filter that is known to be part of the language."""
     return frozenset(_fields(filter or {}))
 
 

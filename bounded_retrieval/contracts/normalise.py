@@ -28,6 +28,8 @@ DASHES = re.compile("[\u2010-\u2013\u2212]")
 
 def clean_text(text: str) -> str:
     """Replace NUL and lone surrogates by U+FFFD; every other character is kept."""
+    if type(text) is str and text.isascii() and "\0" not in text:
+        return text  # nothing to replace, and known without looking at each character
     return _UNSTORABLE.sub("�", text)
 
 
@@ -56,10 +58,10 @@ def clean_metadata(metadata: Mapping[Any, Any]) -> tuple[dict[str, Any], bool]:
 
 
 def _clean_value(value: Any, changed: list[str], depth: int) -> Any:
+    if isinstance(value, str):
+        return clean_text(value if type(value) is str else str.__str__(value))
     if value is None or isinstance(value, bool):
         return value
-    if isinstance(value, str):
-        return clean_text(str.__str__(value))
     if isinstance(value, int):
         return int(value) if MIN_JSON_INT <= value <= MAX_JSON_INT else _as_text(value, changed)
     if isinstance(value, float):

@@ -32,7 +32,7 @@ NOTES = MappingProxyType(
         "documents_cut": "some units that hops found did not fit the documents' limits",
         "dropped_at_recheck": "something was gone or changed by the time of the recheck and was dropped",
         "eligibility_failed": "who may see what could not be established, so nothing was shown",
-        "fused_by_rank": "not every score that the fusion adds up could be had, so ranks decided the order",
+        "fused_by_rank": "not every score for the fusion could be had, or was a finite number: ranks decided the order",
         "invalid_rows": "a search returned rows that were no candidates",
         "metadata_converted": "some metadata had no JSON form and was turned into text",
         "recheck_failed": "a check could not be made, so what it should have vouched for was dropped",

@@ -22,7 +22,7 @@ from bounded_retrieval.contracts.settings import BoundedContext
 from bounded_retrieval.errors import ConfigurationError, RequestError
 from bounded_retrieval.graph.choices import Choices, settle
 from bounded_retrieval.graph.context import Cancelled, Parts
-from bounded_retrieval.graph.routing import route_after_assess, route_after_inspect
+from bounded_retrieval.graph.routing import Edge, route_after_assess, route_after_inspect
 from bounded_retrieval.graph.state import BoundedInput, BoundedOutput, BoundedState, narrowed
 from bounded_retrieval.nodes.assess_coverage import assess_coverage
 from bounded_retrieval.nodes.dense_search import dense_search
@@ -163,20 +163,30 @@ def _wire(parts: Parts, context_schema: type[Any] | None, output_keys: Sequence[
     builder.add_node("follow_path", Node(follow_path, parts))
     builder.add_node("recheck_and_pack", Node(recheck_and_pack, parts))
     builder.add_edge(START, "inspect_request")
-    builder.add_conditional_edges(
+    _add_edges(
+        builder,
         "inspect_request",
         *_labelled(route_after_inspect, lexical_search="text", dense_search="fixed_dense", follow_path="structured"),
     )
     builder.add_edge("lexical_search", "assess_coverage")
     builder.add_edge("dense_search", "assess_coverage")
-    builder.add_conditional_edges(
-        "assess_coverage", *_labelled(route_after_assess, dense_search="continue", recheck_and_pack="stop")
+    _add_edges(
+        builder,
+        "assess_coverage",
+        *_labelled(route_after_assess, dense_search="continue", recheck_and_pack="stop"),
     )
     builder.add_edge("follow_path", "recheck_and_pack")
     builder.add_edge("recheck_and_pack", END)
     # Where the recursive chain finds who may see what, and how to check it again.
     builder.bounded_parts = parts  # type: ignore[attr-defined]
     return builder
+
+
+def _add_edges(builder: BoundedGraph, source: str, label: Router, path_map: dict[Hashable, str]) -> None:
+    builder.add_conditional_edges(source, label, path_map)
+    branches = builder.branches[source]
+    for name, branch in branches.items():
+        branches[name] = branch._replace(path=Edge(label, branch.path))
 
 
 def _labelled(route: Router, **labels: str) -> tuple[Router, dict[Hashable, str]]:

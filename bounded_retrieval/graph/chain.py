@@ -27,6 +27,7 @@ from bounded_retrieval.nodes.finish_chain import finish_chain
 from bounded_retrieval.nodes.plan_hop import plan_hop
 from bounded_retrieval.nodes.running import Node, can_fetch
 from bounded_retrieval.nodes.search_hop import search_hop
+from bounded_retrieval.nodes.time_limits import TimeLimit
 from bounded_retrieval.policies.chaining import ChainRules
 from bounded_retrieval.policies.reading import ExtractiveReader
 
@@ -92,6 +93,7 @@ def create_recursive_retrieval(  # noqa: PLR0913 - one keyword for each part a c
         cancelled=cancelled,
         clock=clock,
         spans=spans,
+        time_limit=TimeLimit(600),  # the ceiling of deadline_ms; each call gets what is left
     )
     return _wire(parts, context_schema or _schema_of(bounded_graph_in(search)), output_keys)
 

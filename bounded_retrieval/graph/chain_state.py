@@ -19,6 +19,7 @@ from bounded_retrieval.contracts.stop import StopReason
 from bounded_retrieval.contracts.trace import Interruption
 from bounded_retrieval.graph.context import Cancelled, Parts
 from bounded_retrieval.graph.state import Json, Query
+from bounded_retrieval.nodes.time_limits import TimeLimit
 from bounded_retrieval.policies.chaining import ChainRules
 
 STEPS_OF_A_HOP = 6
@@ -122,6 +123,7 @@ class ChainParts:
         search: makes one hop's search.
         recheck: the parts by which units are checked again at the end.
         spans: an OpenTelemetry tracer, where the application wants a span for each hop.
+        time_limit: makes the calls that a deadline may cut off.
     """
 
     search: HopSearch
@@ -136,6 +138,7 @@ class ChainParts:
     cancelled: Cancelled | None
     clock: Callable[[], float]
     spans: Any | None
+    time_limit: TimeLimit
 
     def report(self, record: dict[str, Any]) -> None:
         """Hand a protected record to the application's sink, and to nobody else."""

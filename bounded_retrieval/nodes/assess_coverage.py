@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Any, cast
 
 from langgraph.runtime import Runtime
-from pydantic import TypeAdapter
 
 from bounded_retrieval.contracts.assessment import AssessmentInput, CoverageAssessment, QueryTerms, QueryWeights
 from bounded_retrieval.contracts.budget import Usage, remaining
-from bounded_retrieval.contracts.candidate import Candidate, Unit
+from bounded_retrieval.contracts.candidate import Unit, row_from_state
 from bounded_retrieval.contracts.settings import RunSettings
-from bounded_retrieval.contracts.trace import CoverageAssessed, SearchAttempted, TraceEvent
+from bounded_retrieval.contracts.trace import CoverageAssessed, SearchAttempted
+from bounded_retrieval.contracts.unchecked import unchecked
 from bounded_retrieval.graph.context import Parts
-from bounded_retrieval.graph.state import BoundedState, has_room_to_continue
+from bounded_retrieval.graph.state import BoundedState, Json, has_room_to_continue
 from bounded_retrieval.nodes.clock import Stopwatch
 from bounded_retrieval.nodes.eligibility import Access, forget, open_access
 from bounded_retrieval.nodes.running import Body, Call, method_call, settings_of
 from bounded_retrieval.nodes.weighing import ask_weights
-from bounded_retrieval.policies.coverage import observe
+from bounded_retrieval.policies.coverage import Observer, TermCoverage
 from bounded_retrieval.policies.stopping import decide
+from bounded_retrieval.policies.weighted import IdfCoverage, Scorecard
 
-EVENTS: TypeAdapter[tuple[TraceEvent, ...]] = TypeAdapter(tuple[TraceEvent, ...])
+# What these infer was checked when they made it; what any other assessor returns is checked here.
+_OWN_ASSESSORS = (TermCoverage, IdfCoverage, Scorecard)
 
 
 def assess_coverage(state: BoundedState, runtime: Runtime[Any], parts: Parts) -> Body:
@@ -33,19 +35,20 @@ def assess_coverage(state: BoundedState, runtime: Runtime[Any], parts: Parts) ->
     forgotten = forget(state, access.note) if access.note else {}
     state = cast("BoundedState", state | forgotten)
     usage = Usage.model_validate(state["usage"])
-    searches = [event for event in EVENTS.validate_python(state["events"]) if isinstance(event, SearchAttempted)]
+    searches = searches_in(state["events"])
     if searches[-1].outcome != "not_started":
         usage = usage.model_copy(update={"iterations": usage.iterations + 1})
     weights = yield from _weigh(state, settings, access, parts)
     asked = next((search.requested for search in searches if search.channel == "lexical"), 0)
-    # A row whose unit could not be read is not among the candidates.
-    seen = {"weights": weights, "rows_asked": min(asked, settings.limits.max_reads)}
-    given = _given(state, settings, parts).model_copy(update=seen)
+    given = _given(state, settings, parts, weights, asked)
     assessment = yield from _assess(given, settings, parts)
     steps_suffice = has_room_to_continue(state)
     decision = decide(settings, searches, assessment, usage, steps_suffice=steps_suffice)
-    event = CoverageAssessed(
+    event = unchecked(
+        CoverageAssessed,
+        event="coverage_assessed",
         observations=given.observations,
+        dropped_observations=0,
         assessment=assessment,
         usage=usage,
         remaining=remaining(settings.limits, usage),
@@ -66,21 +69,31 @@ def assess_coverage(state: BoundedState, runtime: Runtime[Any], parts: Parts) ->
     }
 
 
-def _given(state: BoundedState, settings: RunSettings, parts: Parts) -> AssessmentInput:
-    units = {unit_id: Unit.model_validate(unit) for unit_id, unit in state["units"].items()}
-    query_terms = QueryTerms(terms=settings.terms, identifiers=settings.identifiers)
-    return AssessmentInput(
+def searches_in(events: Sequence[Json]) -> list[SearchAttempted]:
+    """The searches among a state's events."""
+    return [SearchAttempted.model_validate(event) for event in events if event["event"] == "search_attempted"]
+
+
+def _given(
+    state: BoundedState, settings: RunSettings, parts: Parts, weights: QueryWeights | None, asked: int
+) -> AssessmentInput:
+    units = {unit_id: Unit.recalled(unit) for unit_id, unit in state["units"].items()}
+    query_terms = unchecked(QueryTerms, terms=settings.terms, identifiers=settings.identifiers)
+    observer = Observer(query_terms, settings.limits.max_chars, parts.tokenizer, parts.stem)
+    observations = tuple(observer.observe(unit) for unit in units.values())
+    return AssessmentInput.prepared(
+        observer.places,
         query=settings.query,
         query_terms=query_terms,
-        observations=tuple(
-            observe(query_terms, unit, settings.limits.max_chars, parts.tokenizer, parts.stem)
-            for unit in units.values()
-        ),
+        observations=observations,
         candidates=tuple(
-            Candidate.model_validate(candidate) for candidate in state["candidates"] if candidate["unit_id"] in units
+            row_from_state(candidate) for candidate in state["candidates"] if candidate["unit_id"] in units
         ),
         units=units,
         threshold=settings.threshold,
+        weights=weights,
+        # A row whose unit could not be read is not among the candidates.
+        rows_asked=min(asked, settings.limits.max_reads),
     )
 
 
@@ -105,7 +118,7 @@ def _assess(
     is_pure = getattr(parts.assessor, "is_pure", False)
     try:
         answer = yield method_call(parts.assessor, "assess", given, is_pure=is_pure)
-        return CoverageAssessment.model_validate(answer)
+        return answer if type(parts.assessor) in _OWN_ASSESSORS else CoverageAssessment.model_validate(answer)
     except Exception as error:  # noqa: BLE001 - an assessor that fails has not found the evidence sufficient
         parts.report({"event": "assessor_failed", "query_id": settings.query_id, "error": error})
         return None

@@ -11,7 +11,7 @@ from bounded_retrieval.contracts.stop import StopReason
 from bounded_retrieval.graph.chain_state import ChainParts, ChainState
 from bounded_retrieval.nodes.clock import interruption
 from bounded_retrieval.nodes.hops import enter, tokens_of
-from bounded_retrieval.nodes.running import Body, part_call
+from bounded_retrieval.nodes.running import Body
 from bounded_retrieval.policies.chaining import has_spent_tokens
 from bounded_retrieval.policies.stopping import INTERRUPTED
 
@@ -25,7 +25,8 @@ def check_sufficiency(state: ChainState, runtime: Runtime[Any], parts: ChainPart
         return chain.checked([Check(rule=StopReason.SUFFICIENT, fired=False, found="not asked: no token is left")])
     notes, said = list(chain.state["notes"]), Sufficiency(sufficient=False)
     try:
-        said = _read((yield part_call(parts.sufficiency, "is_sufficient", chain.question, chain.shown())))
+        given = (chain.question, chain.shown())
+        said = _read((yield chain.call(parts.sufficiency, "is_sufficient", *given, parts=parts)))
     except Exception as error:  # noqa: BLE001 - a test that fails has not passed
         parts.report({"event": "sufficiency_failed", "query_id": chain.query_id, "error": error})
         notes.append("sufficiency_failed")

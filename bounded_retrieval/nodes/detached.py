@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from contextvars import ContextVar
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar, Token
 from typing import Any
 
 from langchain_core.runnables.config import RunnableConfig, var_child_runnable_config
 from langchain_core.tracers import context as tracing
+from langsmith.run_helpers import get_tracing_context, tracing_context
+from langsmith.utils import tracing_is_enabled
 
 
 @contextmanager
@@ -18,18 +20,25 @@ def untraced() -> Iterator[None]:
     Handlers in context variables that were registered with LangChain are left out too; those that an environment
     variable switches on are not.
     """
-    from langsmith import tracing_context
-
     # Also in the surrounding config: a retriever may call another one without handing its callbacks on.
     config: RunnableConfig = {**(var_child_runnable_config.get() or {}), "callbacks": []}
+    changed: list[tuple[ContextVar[Any], Token[Any]]] = [
+        (var_child_runnable_config, var_child_runnable_config.set(config))
+    ]
     registered = [hook[0] for hook in getattr(tracing, "_configure_hooks", ())]
-    with ExitStack() as changed:
-        _set(changed, var_child_runnable_config, config)
-        for variable in (tracing.tracing_v2_callback_var, *registered):
-            _set(changed, variable, None)
-        changed.enter_context(tracing_context(enabled=False, parent=False))
-        yield
+    heard = (each for each in (tracing.tracing_v2_callback_var, *registered) if each.get(None) is not None)
+    changed.extend((variable, variable.set(None)) for variable in heard)
+    try:
+        with _without_langsmith():
+            yield
+    finally:
+        for variable, token in reversed(changed):
+            variable.reset(token)
 
 
-def _set(changed: ExitStack, variable: ContextVar[Any], value: Any) -> None:
-    changed.callback(variable.reset, variable.set(value))
+def _without_langsmith() -> AbstractContextManager[None]:
+    context = get_tracing_context()
+    # Entering its context is most of what a detached call costs; mostly there is nothing to be left out.
+    if context["parent"] is None and not tracing_is_enabled(context):
+        return nullcontext()
+    return tracing_context(enabled=False, parent=False)

@@ -16,7 +16,7 @@ from langgraph.runtime import Runtime
 from bounded_retrieval.contracts.budget import Usage
 from bounded_retrieval.contracts.candidate import Candidate
 from bounded_retrieval.contracts.eligibility import OVERFETCH_CAP, EligibilityView, ViewStamp
-from bounded_retrieval.contracts.filters import Filter, Predicate, compile_filter, fields_of
+from bounded_retrieval.contracts.filters import Filter, Predicate, compile_filter, fields_named
 from bounded_retrieval.contracts.normalise import clean_metadata, clean_text
 from bounded_retrieval.contracts.trace import SearchAttempted
 from bounded_retrieval.graph.context import Parts
@@ -193,7 +193,7 @@ def _read_view(answer: Any) -> Access:
         stamp=ViewStamp(view_id=clean_text(view_id), version=clean_text(str(version))),
         filter=search_filter,
         accepts=None if has_rule else accepts,
-        private=frozenset(clean_text(str(name)) for name in (*fields_of(search_filter or {}), *named)),
+        private=frozenset(clean_text(str(name)) for name in (*fields_named(search_filter), *named)),
     )
 
 

@@ -128,7 +128,7 @@ def follow_path(state: BoundedState, runtime: Runtime[Any], parts: Parts) -> Bod
     return {
         "events": [*state["events"], event],
         "usage": event["usage"],
-        "units": {unit_id: unit.model_dump() for unit_id, unit in walker.units.items()},
+        "units": {unit_id: unit.to_state() for unit_id, unit in walker.units.items()},
         "sources": dict.fromkeys(walker.units, channel),
         "view": access.stamped(state),
         "notes": [*state["notes"], *([note] if note else [])],

@@ -14,7 +14,7 @@ from bounded_retrieval.graph.chain_state import ChainParts, ChainState
 from bounded_retrieval.graph.state import Update
 from bounded_retrieval.nodes.clock import Stopwatch
 from bounded_retrieval.nodes.eligibility import Access, open_access
-from bounded_retrieval.nodes.running import Call
+from bounded_retrieval.nodes.running import Call, part_call
 from bounded_retrieval.policies.chaining import first_fired, spent
 
 MAX_TOKENS = 10**9
@@ -40,6 +40,12 @@ class Chain:
     forgotten: Update
     state: ChainState
     watch: Stopwatch
+
+    def call(self, part: object, method: str, *args: Any, parts: ChainParts) -> Call:
+        """Describe calling a part, which has what is left of the deadline, where there is one; then it has failed."""
+        deadline = self.limits.deadline_ms
+        left = None if deadline is None else max(0.0, deadline - self.watch.elapsed_ms()) / 1000
+        return part_call(part, method, *args, limit=None if left is None else parts.time_limit.lasting(left))
 
     def checked(self, checks: Sequence[Check]) -> Update:
         """The update of a node that made these checks: the rule that fired, if any, ends the chain."""

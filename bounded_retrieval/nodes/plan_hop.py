@@ -21,7 +21,7 @@ from bounded_retrieval.graph.chain_state import ChainParts, ChainState
 from bounded_retrieval.graph.state import Update
 from bounded_retrieval.nodes.clock import interruption
 from bounded_retrieval.nodes.hops import Chain, enter, tokens_of
-from bounded_retrieval.nodes.running import Body, Call, part_call
+from bounded_retrieval.nodes.running import Body, Call
 from bounded_retrieval.policies.chaining import check_limits_left, check_plan, first_fired
 from bounded_retrieval.policies.settings import read_request
 from bounded_retrieval.policies.stopping import INTERRUPTED
@@ -108,7 +108,7 @@ def _lower(ceiling: ChainLimits, asked: ChainLimits | None) -> ChainLimits:
 def _plan(chain: Chain, parts: ChainParts) -> Generator[Call, Any, tuple[NextQuery | None, int, str | None]]:
     """The planner's answer as a `NextQuery` (none when it failed), its tokens, and a note on what was wrong with it."""
     try:
-        answer = yield part_call(parts.planner, "plan", chain.question, chain.shown())
+        answer = yield chain.call(parts.planner, "plan", chain.question, chain.shown(), parts=parts)
         plan = _read(answer)
     except Exception as error:  # noqa: BLE001 - whatever a planner raises, there is no plan
         parts.report({"event": "planner_failed", "query_id": chain.query_id, "error": error})

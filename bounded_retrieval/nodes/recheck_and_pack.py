@@ -3,31 +3,25 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from typing import Any, cast
 
 from langchain_core.documents import Document
 from langgraph.runtime import Runtime
+from pydantic import TypeAdapter
 
-from bounded_retrieval.contracts.assessment import Observation
+from bounded_retrieval.contracts.assessment import Observation, QueryWeights
 from bounded_retrieval.contracts.budget import Usage
-from bounded_retrieval.contracts.candidate import Candidate, Unit
+from bounded_retrieval.contracts.candidate import Unit, row_from_state
 from bounded_retrieval.contracts.normalise import clean_text
 from bounded_retrieval.contracts.packet import EvidencePacket
 from bounded_retrieval.contracts.ports import Searcher
+from bounded_retrieval.contracts.settings import RunSettings
 from bounded_retrieval.contracts.stop import StopReason
-from bounded_retrieval.contracts.trace import (
-    CoverageAssessed,
-    DecisionTrace,
-    EvidencePacked,
-    PathAttempted,
-    SearchAttempted,
-    TraceEvent,
-    UnitsScored,
-)
+from bounded_retrieval.contracts.trace import EvidencePacked, PathAttempted, SearchAttempted, TraceEvent, UnitsScored
 from bounded_retrieval.graph.context import Parts
-from bounded_retrieval.graph.state import BoundedState
-from bounded_retrieval.nodes.assess_coverage import EVENTS
+from bounded_retrieval.graph.state import BoundedState, Json
+from bounded_retrieval.nodes.assess_coverage import searches_in
 from bounded_retrieval.nodes.clock import Stopwatch
 from bounded_retrieval.nodes.eligibility import Access, eligible_ids, forget, open_access
 from bounded_retrieval.nodes.running import Body, Call, can_fetch, method_call, settings_of
@@ -36,6 +30,8 @@ from bounded_retrieval.policies.assembly import Found, Recheck, assemble, notes_
 from bounded_retrieval.policies.fusion import scores_in
 from bounded_retrieval.policies.paths import assemble_path
 from bounded_retrieval.policies.stopping import INTERRUPTED
+
+_EVENTS: TypeAdapter[tuple[TraceEvent, ...]] = TypeAdapter(tuple[TraceEvent, ...])
 
 
 def recheck_and_pack(state: BoundedState, runtime: Runtime[Any], parts: Parts) -> Body:
@@ -52,22 +48,26 @@ def recheck_and_pack(state: BoundedState, runtime: Runtime[Any], parts: Parts) -
         state = cast("BoundedState", state | forget(state, access.note))
     units = units_in(state["units"], access)
     recheck = yield from recheck_units(units, state["sources"], access, settings.query_id, parts)
-    events = EVENTS.validate_python(state["events"])
-    found = _found(state, units, events)
+    decisions = [event for event in state["events"] if event["event"] == "coverage_assessed"]
+    found = _found(state, units, decisions)
     rankings = found.rankings(recheck.dropped)
     usage = Usage.model_validate(state["usage"])
-    weights = next((event.weights for event in events if isinstance(event, CoverageAssessed)), None)
+    weights = _weights(decisions)
     scored = yield from score_observed(rankings, weights, usage, settings, access, runtime, parts, watch)
-    packet, packed = _assemble(state, found, (*events, *([scored] if scored else [])), recheck, parts)
+    packet, packed = _assemble(state, settings, found, scored, recheck, parts)
     added = (scored, packed) if scored else (packed,)
     for event in added:
         runtime.stream_writer(event.model_dump(mode="json"))
-    trace = DecisionTrace(events=(*redact(events, recheck.dropped), *added))
     return {
         "packet": packet.model_dump(mode="json"),
         "documents": packet.to_documents(),
         "stop_reason": packet.stop_reason.value,
-        "trace": trace.model_dump(mode="json"),
+        "trace": {
+            "events": [
+                *_redacted(state["events"], recheck.dropped),
+                *(event.model_dump(mode="json") for event in added),
+            ]
+        },
         # Units that were dropped should not stay in the thread's latest state.
         "units": {},
         "sources": {},
@@ -78,27 +78,44 @@ def recheck_and_pack(state: BoundedState, runtime: Runtime[Any], parts: Parts) -
 
 def units_in(held: Mapping[str, Any], access: Access) -> dict[str, Unit]:
     """The units in state, without the fields that the view in force keeps private."""
-    return {unit_id: Unit.model_validate(unit).without(access.private) for unit_id, unit in held.items()}
+    return {unit_id: Unit.recalled(unit).without(access.private) for unit_id, unit in held.items()}
 
 
-def _found(state: BoundedState, units: Mapping[str, Unit], events: Sequence[TraceEvent]) -> Found:
+def _found(state: BoundedState, units: Mapping[str, Unit], decisions: Sequence[Json]) -> Found:
+    observations = decisions[-1]["observations"] if decisions else ()
     return Found(
         units=units,
-        candidates=[Candidate.model_validate(candidate) for candidate in state["candidates"]],
-        observations=_latest_observations(events),
+        candidates=[row_from_state(candidate) for candidate in state["candidates"]],
+        observations=tuple(Observation.model_validate(observation) for observation in observations),
     )
 
 
-def _assemble(
-    state: BoundedState, found: Found, events: Sequence[TraceEvent], recheck: Recheck, parts: Parts
+def _weights(decisions: Sequence[Json]) -> QueryWeights | None:
+    known = decisions[0]["weights"] if decisions else None
+    return None if known is None else QueryWeights.model_validate(known)
+
+
+def _redacted(events: Sequence[Json], dropped: Collection[str]) -> list[Json]:
+    """The events as the trace holds them: as they are, unless something has to be taken out."""
+    if not dropped:
+        return list(events)
+    return [event.model_dump(mode="json") for event in redact(_EVENTS.validate_python(events), dropped)]
+
+
+def _assemble(  # noqa: PLR0913, PLR0917 - what a node has at hand stands side by side
+    state: BoundedState,
+    settings: RunSettings,
+    found: Found,
+    scored: UnitsScored | None,
+    recheck: Recheck,
+    parts: Parts,
 ) -> tuple[EvidencePacket, EvidencePacked]:
-    settings = settings_of(state, parts)
-    scored = next((event for event in events if isinstance(event, UnitsScored)), None)
     usage = Usage.model_validate(state["usage"]) if scored is None else scored.usage
-    searches = [event for event in events if isinstance(event, SearchAttempted)]
+    searches = searches_in(state["events"])
     notes = (*notes_of(searches, found.units, scored), *state["notes"])
-    attempt = next((event for event in events if isinstance(event, PathAttempted)), None)
-    if attempt is not None:
+    followed = next((event for event in state["events"] if event["event"] == "path_attempted"), None)
+    if followed is not None:
+        attempt = PathAttempted.model_validate(followed)
         return assemble_path(settings, attempt, found.units, usage, recheck=recheck, notes=notes)
     # The edge packs without a stop reason only when the budget left no room for the search decided on.
     decided = state["decision"].get("stop_reason") or StopReason.RESOURCE_BUDGET_EXHAUSTED
@@ -202,8 +219,3 @@ def _is_unchanged(seen: Unit, document: Any) -> bool:
     # The text itself is compared, not the fingerprint that state holds: whoever can write state could write that.
     text = getattr(document, "page_content", None) if isinstance(document, Document) else None
     return isinstance(text, str) and clean_text(text) == seen.text
-
-
-def _latest_observations(events: Sequence[TraceEvent]) -> tuple[Observation, ...]:
-    decisions = [event for event in events if isinstance(event, CoverageAssessed)]
-    return decisions[-1].observations if decisions else ()

@@ -20,6 +20,7 @@ from langgraph import errors as langgraph_errors
 from langgraph.runtime import Runtime, get_runtime
 
 from bounded_retrieval.contracts.settings import RunSettings
+from bounded_retrieval.contracts.time_left import time_left
 from bounded_retrieval.errors import AsyncOnlyError, ForkedError
 from bounded_retrieval.graph.context import Parts
 from bounded_retrieval.graph.state import BoundedState, Update
@@ -70,11 +71,13 @@ class Node(Runnable[Any, Update]):
 
     def invoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Update:  # noqa: ARG002
         """Run the node, making each call in this thread."""
-        return drive(self._function(input, get_runtime(), self._parts))
+        with time_left(_seconds_left(input)):
+            return drive(self._function(input, get_runtime(), self._parts))
 
     async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Update:  # noqa: ARG002
         """Run the node, awaiting asynchronous calls and moving blocking ones to a thread."""
-        return await adrive(self._function(input, get_runtime(), self._parts))
+        with time_left(_seconds_left(input)):
+            return await adrive(self._function(input, get_runtime(), self._parts))
 
 
 def method_call(target: object, method: str, *args: Any, **options: Any) -> Call:
@@ -111,6 +114,13 @@ def part_call(part: object, method: str, *args: Any, **options: Any) -> Call:
 def settings_of(state: BoundedState, parts: Parts) -> RunSettings:
     """The run's settings, never above the builder's limits."""
     return clamp(RunSettings.model_validate(state["settings"]), parts.defaults)
+
+
+def _seconds_left(state: Any) -> float | None:
+    """What a node's calls have of the run's deadline; none where it has none, or before the settings are known."""
+    limits = state.get("settings", {}).get("limits", {})
+    deadline_ms = limits.get("deadline_ms")
+    return None if deadline_ms is None else max(0.0, deadline_ms - state.get("elapsed_ms", 0.0)) / 1000
 
 
 def can_fetch(source: object) -> bool:

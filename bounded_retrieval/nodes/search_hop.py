@@ -13,7 +13,7 @@ from bounded_retrieval.graph.chain_state import LOG, ChainParts, ChainState, Hop
 from bounded_retrieval.nodes.charging import was_cut_off
 from bounded_retrieval.nodes.clock import interruption
 from bounded_retrieval.nodes.hops import Chain, enter, tokens_of
-from bounded_retrieval.nodes.running import Body, Call, method_call, part_call
+from bounded_retrieval.nodes.running import Body, Call, method_call
 from bounded_retrieval.nodes.spans import describe_on, hop_span
 from bounded_retrieval.policies.chaining import check_limits_left, first_fired
 from bounded_retrieval.policies.novelty import count_new
@@ -74,7 +74,7 @@ def _read(
     if not documents:
         return None, 0
     try:
-        answer = _as_answer((yield part_call(parts.reader, "read", query, documents)))
+        answer = _as_answer((yield chain.call(parts.reader, "read", query, documents, parts=parts)))
     except Exception as error:  # noqa: BLE001 - a reader that fails has found no sub-answer
         parts.report({"event": "reader_failed", "query_id": chain.query_id, "error": error})
         notes.append("reader_failed")

@@ -10,10 +10,11 @@ from typing import Any
 from langgraph.runtime import Runtime
 
 from bounded_retrieval.contracts.budget import Usage
-from bounded_retrieval.contracts.candidate import Candidate, Channel, Unit
+from bounded_retrieval.contracts.candidate import Candidate, Channel, Unit, row_in_state
 from bounded_retrieval.contracts.ports import Searcher
 from bounded_retrieval.contracts.settings import RunSettings
 from bounded_retrieval.contracts.trace import Interruption, Reference, SearchAttempted
+from bounded_retrieval.contracts.unchecked import replaced, unchecked
 from bounded_retrieval.graph.context import Parts
 from bounded_retrieval.graph.state import BoundedState, Update
 from bounded_retrieval.nodes.charging import was_cut_off
@@ -74,13 +75,13 @@ def search_channel(channel: Channel, state: BoundedState, runtime: Runtime[Any],
             channel=channel, requested=0, outcome="not_started", why_not=refusal, interruption=stopped, usage=usage
         )
         return _record(state, runtime, _timed(event, settings, watch), watch)
-    charge = {"calls": usage.calls + 1, "dense_calls": usage.dense_calls + (channel == "dense")}
+    charged = replaced(usage, calls=usage.calls + 1, dense_calls=usage.dense_calls + (channel == "dense"))
     search = _Search(
         channel=channel,
         asked=rows_to_request(channel, settings, usage),
         access=access,
         settings=settings,
-        usage=usage.model_copy(update=charge),
+        usage=charged,
         state=state,
         parts=parts,
     )
@@ -94,7 +95,7 @@ def search_channel(channel: Channel, state: BoundedState, runtime: Runtime[Any],
 
 
 def _call(search: _Search) -> Generator[Call, Any, _Answer]:
-    known = {unit_id: Unit.model_validate(unit) for unit_id, unit in search.state["units"].items()}
+    known = {unit_id: Unit.recalled(unit) for unit_id, unit in search.state["units"].items()}
     reads_left = search.settings.limits.max_reads - search.usage.reads
     reading = Reading(known=known, reads_left=reads_left, private=search.access.private)
     most = search.access.rows_to_fetch(search.asked, search.searcher)
@@ -127,7 +128,7 @@ def _eligible(search: _Search, rows: Sequence[Candidate | None]) -> Generator[Ca
     """
     found = [row for row in rows if row is not None]
     if search.parts.units is not None:
-        found = [row.model_copy(update={"unit": None}) for row in found]
+        found = [replaced(row, unit=None) for row in found]
     unit_ids = list(dict.fromkeys(row.unit_id for row in found))
     documents: Mapping[str, Any] = documents_of(found)
     if search.access.accepts is not None:
@@ -171,28 +172,27 @@ def _describe(search: _Search, answer: _Answer, stopped: Interruption | None) ->
         return event
     reading = answer.reading
     returned_before = {row["unit_id"] for event in search.state["events"] for row in event.get("returned", ())}
-    spent = {
-        "rows": search.usage.rows + answer.rows.charged,
-        "reads": search.usage.reads + len(reading.fresh),
-    }
-    return event.model_copy(
-        update={
-            "returned": tuple(Reference(unit_id=row.unit_id, rank=row.rank, score=row.score) for row in reading.rows),
-            "new_units": sum(row.unit_id not in returned_before for row in reading.rows),
-            "cut": answer.rows.cut,
-            "duplicates": reading.duplicates,
-            "invalid": answer.rows.invalid,
-            "unread": reading.unread,
-            "usage": search.usage.model_copy(update=spent),
-        }
+    return replaced(
+        event,
+        returned=tuple(unchecked(Reference, unit_id=r.unit_id, rank=r.rank, score=r.score) for r in reading.rows),
+        new_units=sum(row.unit_id not in returned_before for row in reading.rows),
+        cut=answer.rows.cut,
+        duplicates=reading.duplicates,
+        invalid=answer.rows.invalid,
+        unread=reading.unread,
+        usage=replaced(
+            search.usage,
+            rows=search.usage.rows + answer.rows.charged,
+            reads=search.usage.reads + len(reading.fresh),
+        ),
     )
 
 
 def _found(search: _Search, answer: _Answer) -> Update:
     state, fresh = search.state, answer.reading.fresh
-    rows = [row.model_dump(exclude={"unit"}) for row in answer.reading.rows]
+    rows = [row_in_state(row) for row in answer.reading.rows]
     return {
-        "units": {**state["units"], **{unit_id: unit.model_dump() for unit_id, unit in fresh.items()}},
+        "units": {**state["units"], **{unit_id: unit.to_state() for unit_id, unit in fresh.items()}},
         "sources": {**state["sources"], **dict.fromkeys(fresh, search.channel)},
         "candidates": [*state["candidates"], *rows],
         "view": search.access.stamped(state),
@@ -213,4 +213,4 @@ def _record(state: BoundedState, runtime: Runtime[Any], event: SearchAttempted, 
 def _timed(event: SearchAttempted, settings: RunSettings, watch: Stopwatch) -> SearchAttempted:
     if settings.limits.deadline_ms is None:
         return event
-    return event.model_copy(update={"elapsed_ms": round(watch.elapsed_ms(), 3)})
+    return replaced(event, elapsed_ms=round(watch.elapsed_ms(), 3))

@@ -17,13 +17,35 @@ MAX_HANGING = 64
 """Calls of one graph that were given up and still hang; with so many of them, further ones count as hanging at once."""
 
 
+class _Hanging:
+    """How many calls of one graph were given up and still hang."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self._lock = Lock()
+
+    def add(self, calls: int) -> None:
+        """Count some more, or fewer."""
+        with self._lock:
+            self.calls += calls
+
+
 class TimeLimit:
     """Makes calls that may take ``seconds`` each. One for each graph; it holds no request's state."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
-        self._hanging = 0
-        self._lock = Lock()
+        self._left_behind = _Hanging()
+
+    def lasting(self, seconds: float) -> TimeLimit:
+        """Another limit for calls of the same graph: those that hang count together."""
+        limit = TimeLimit(seconds)
+        limit._left_behind = self._left_behind
+        return limit
+
+    @property
+    def _hanging(self) -> int:
+        return self._left_behind.calls
 
     def run(self, function: Callable[[], Any]) -> Any:
         """Call a function and wait for its answer.
@@ -86,14 +108,9 @@ class TimeLimit:
         return future
 
     def _leave(self, future: Future[Any]) -> TimeoutError:
-        with self._lock:
-            self._hanging += 1
-        future.add_done_callback(self._come_back)
+        self._left_behind.add(1)
+        future.add_done_callback(lambda _: self._left_behind.add(-1))
         return self._too_long()
-
-    def _come_back(self, _: Future[Any]) -> None:
-        with self._lock:
-            self._hanging -= 1
 
     def _too_long(self) -> TimeoutError:
         return TimeoutError(f"took longer than {self.seconds * 1000:.0f} ms")

@@ -82,7 +82,7 @@ def assemble(  # noqa: PLR0913 - the five inputs of the last step stand side by 
         ranking=tuple(Ranked(unit_id=unit.unit_id, fused_score=unit.score) for unit in ranking),
         missing=missing_from(query_terms, tuple(o for o in found.observations if o.unit_id in packed)),
         recheck=recheck,
-        notes=notes,
+        notes=tuple(dict.fromkeys((*notes, *fused.notes))),
     )
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from bounded_retrieval.contracts.assessment import AssessmentInput, CoverageAssessment, Observation, QueryTerms
 from bounded_retrieval.contracts.candidate import Unit, searchable_text
 from bounded_retrieval.contracts.ports import Stem, Tokenizer
-from bounded_retrieval.policies.tokenize import STOP_WORDS, find_identifiers, tokenize
+from bounded_retrieval.contracts.unchecked import unchecked
+from bounded_retrieval.policies.tokenize import STOP_WORDS, find_identifiers, stem_places, stems_of, tokenize
 
 
 def retain_terms(query: str, tokenizer: Tokenizer = tokenize) -> QueryTerms:
@@ -31,20 +32,53 @@ def observe(
     here that was found there. Identifiers are compared exactly. A unit too long to fit ``max_chars`` alone cannot
     become evidence; its terms are not looked at.
     """
-    fits = len(unit.text) <= max_chars
-    text = searchable_text(unit.title, unit.text) if fits else ""
-    forms = stem or list
-    held = set(forms(tokenizer(text)))
-    held_identifiers = set(find_identifiers(text)) if query_terms.identifiers else set()
-    return Observation(
-        unit_id=unit.unit_id,
-        matched_terms=tuple(
-            term for term, form in zip(query_terms.terms, forms(list(query_terms.terms)), strict=True) if form in held
-        ),
-        matched_identifiers=tuple(name for name in query_terms.identifiers if name in held_identifiers),
-        chars=len(unit.text),
-        fits=fits,
-    )
+    return Observer(query_terms, max_chars, tokenizer, stem).observe(unit)
+
+
+class Observer:
+    """Observes units for one query, as `observe` does, and remembers where its stems stand in those that fit.
+
+    Attributes:
+        places: by unit id, as `stem_places` gives it; none where the words or the stems are not the package's own.
+    """
+
+    def __init__(self, query_terms: QueryTerms, max_chars: int, tokenizer: Tokenizer, stem: Stem | None) -> None:
+        self._query_terms = query_terms
+        self._max_chars = max_chars
+        self._tokenizer = tokenizer
+        self._stem = stem
+        self._forms: list[tuple[str, str]] | None = None
+        self.places: dict[str, dict[str, list[int]]] | None = {} if (tokenizer, stem) == (tokenize, stems_of) else None
+
+    def observe(self, unit: Unit) -> Observation:
+        """State the facts about one unit."""
+        fits = len(unit.text) <= self._max_chars
+        text = searchable_text(unit.title, unit.text) if fits else ""
+        if self._forms is None:
+            terms = list(self._query_terms.terms)
+            self._forms = list(zip(terms, terms if self._stem is None else self._stem(terms), strict=True))
+        held = self._held(unit.unit_id, text, {form for _, form in self._forms})
+        names = self._query_terms.identifiers
+        held_names = set(find_identifiers(text)) if names else set()
+        return unchecked(
+            Observation,
+            unit_id=unit.unit_id,
+            matched_terms=tuple(term for term, form in self._forms if form in held),
+            matched_identifiers=tuple(name for name in names if name in held_names),
+            chars=len(unit.text),
+            fits=fits,
+        )
+
+    def _held(self, unit_id: str, text: str, wanted: Collection[str]) -> Collection[str]:
+        words = self._tokenizer(text)
+        if self._stem is None:
+            return set(words)
+        if self._stem is not stems_of:
+            return set(self._stem(words))
+        places = stem_places(words, wanted)
+        if self.places is not None:
+            self.places[unit_id] = places
+        return places
 
 
 def missing_from(query_terms: QueryTerms, observations: tuple[Observation, ...]) -> tuple[str, ...]:

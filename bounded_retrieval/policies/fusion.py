@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
@@ -91,6 +92,9 @@ class ReciprocalRankFusion:
 
     Source: Cormack, Clarke and Büttcher, SIGIR 2009, who use k = 60. Ties go to the better best rank, then to the
     channel that gave it (lexical first), then to the smaller unit id.
+
+    Attributes:
+        k: at least 0; the larger, the less the first ranks stand out from the later ones.
     """
 
     name: ClassVar[str] = "rrf"
@@ -158,23 +162,42 @@ def _spread(similarities: Mapping[str, float]) -> dict[str, float]:
 
 @dataclass(frozen=True, kw_only=True)
 class Fused:
-    """A fused ranking and the name of what made it."""
+    """A fused ranking, the name of what made it, and a note where something took the fusion's place that need not have.
+
+    Attributes:
+        notes: ``fused_by_rank`` where the fusion gave a score that is no finite number.
+    """
 
     ranking: list[FusedUnit]
     by: str
+    notes: tuple[str, ...] = ()
 
 
 def fuse_found(fusion: Fusion, rankings: Rankings, scores: Scores | None) -> Fused:
     """Fuse with what there is: a fusion of scores gives way to reciprocal ranks where the run has no scores.
 
-    So it does where only one channel returned anything: the order is that channel's own then.
+    So it does where only one channel returned anything: the order is that channel's own then. Any fusion gives way to
+    them where a score or contribution of its answer is no finite number.
     """
     if not needs_scores(fusion):
-        return Fused(ranking=fusion.fuse(rankings), by=fusion.name)
-    if scores is None or len(rankings) < len(CHANNEL_ORDER):
-        stand_in = ReciprocalRankFusion()
-        return Fused(ranking=stand_in.fuse(rankings), by=stand_in.name)
-    return Fused(ranking=fusion.fuse(rankings, scores), by=fusion.name)
+        ranking = fusion.fuse(rankings)
+    elif scores is None or len(rankings) < len(CHANNEL_ORDER):
+        return _by_rank(rankings)
+    else:
+        ranking = fusion.fuse(rankings, scores)
+    return (
+        Fused(ranking=ranking, by=fusion.name) if all(map(_is_finite, ranking)) else _by_rank(rankings, "fused_by_rank")
+    )
+
+
+def _by_rank(rankings: Rankings, *notes: str) -> Fused:
+    stand_in = ReciprocalRankFusion()
+    return Fused(ranking=stand_in.fuse(rankings), by=stand_in.name, notes=notes)
+
+
+def _is_finite(unit: FusedUnit) -> bool:
+    # Nothing can be ordered by any other number, and JSON, so the trace, has none.
+    return all(map(math.isfinite, (unit.score, *unit.contributions.values())))
 
 
 def needs_scores(fusion: Fusion) -> TypeIs[ScoringFusion]:

@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any
 
 from bounded_retrieval.contracts.candidate import Candidate, Channel, Unit, read_unit
+from bounded_retrieval.contracts.unchecked import replaced
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,8 +84,7 @@ class Reading:
                 self.duplicates += 1
                 continue
             seen.add(unit_id)
-            update = {"unit_id": unit_id, "rank": len(seen), "unit": None}
-            self.rows.append(row.model_copy(update=update))
+            self.rows.append(replaced(row, unit_id=unit_id, rank=len(seen), unit=None))
 
     def _identify(self, row: Candidate, fetched: Mapping[str, Any], aliases: dict[str, str]) -> str:
         if row.unit_id in self.known or row.unit_id in self.fresh:

@@ -131,10 +131,11 @@ def lower(ceiling: Budget, asked: Budget | None, where: str) -> Budget:
 def clamp(settings: RunSettings, defaults: BuilderDefaults) -> RunSettings:
     """Settings with no limit above the builder's: whoever can write a thread's state could have raised them there."""
     ceiling, limits = defaults.budget, settings.limits
+    ours = limits.__dict__
     raised = {
         name: limit
-        for name, limit in ceiling
-        if limit is not None and (getattr(limits, name) is None or getattr(limits, name) > limit)
+        for name, limit in ceiling.__dict__.items()
+        if limit is not None and (ours[name] is None or ours[name] > limit)
     }
     return settings.model_copy(update={"limits": limits.model_copy(update=raised)}) if raised else settings
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Collection, Sequence
 
 import Stemmer
 
@@ -136,6 +137,23 @@ def stems_of(words: list[str]) -> list[str]:
     # A stemmer is not to be shared between threads; making one takes about a microsecond. Its own cache slows it down.
     stem = Stemmer.Stemmer("english", 0).stemWord
     return [stem(word) if word.isascii() and word.isalpha() else word for word in words]
+
+
+def stem_places(words: Sequence[str], wanted: Collection[str]) -> dict[str, list[int]]:
+    """At which places among a text's words each wanted stem stands; one that stands nowhere is left out.
+
+    The same as looking it up among `stems_of` of all words, most of which are not wanted: an English stem begins with
+    its word's first letter, so words with any other one need not be stemmed.
+    """
+    initials = {form[:1] for form in wanted} | {"Y"}  # of a word of any tokenizer; a stem may hold y in its place
+    stem = Stemmer.Stemmer("english", 0).stemWord
+    places: dict[str, list[int]] = {}
+    for place, word in enumerate(words):
+        if word[:1] in initials:
+            form = stem(word) if word.isascii() and word.isalpha() else word
+            if form in wanted:
+                places.setdefault(form, []).append(place)
+    return places
 
 
 def _identifiers_in(folded: str) -> list[str]:

@@ -25,6 +25,9 @@ class IdfCoverage:
 
     Sufficient when the best unit's share of the weights is at least the threshold, with the vetoes of `Scorecard`.
     Where the lexical searcher gives no weights all terms count alike.
+
+    Attributes:
+        default_threshold: 0 to 1; what the share is compared with where nothing else is said.
     """
 
     name: ClassVar[str] = "idf_coverage"

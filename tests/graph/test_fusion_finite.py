@@ -1,0 +1,72 @@
+"""A fusion of one's own whose scores are no finite numbers: ranks take its place, and the trace can be read back."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from inventory import QUERY, dense, lexical
+
+from bounded_retrieval.contracts.candidate import Unit
+from bounded_retrieval.contracts.packet import EvidencePacket
+from bounded_retrieval.contracts.trace import DecisionTrace, EvidencePacked
+from bounded_retrieval.graph.bounded import create_bounded_retrieval
+from bounded_retrieval.policies.fusion import FusedUnit, Rankings, ReciprocalRankFusion
+from bounded_retrieval.policies.replay import replay
+
+
+class Odd:
+    """Ranks as reciprocal rank fusion does, but for the score or the contribution of the last unit."""
+
+    name = "odd"
+
+    def __init__(self, **changes: Any) -> None:
+        self.changes = changes
+
+    def fuse(self, rankings: Rankings) -> list[FusedUnit]:
+        """One odd number among the others."""
+        *most, last = reversed(ReciprocalRankFusion().fuse(rankings))
+        return [*most, replace(last, **self.changes)]
+
+
+def run(fusion: Any) -> tuple[EvidencePacket, DecisionTrace]:
+    """One run over both channels."""
+    builder = create_bounded_retrieval(lexical(), dense(), policy="always_continue", fusion=fusion)
+    result = builder.compile().invoke({"query": QUERY})
+    return EvidencePacket.from_result(result), DecisionTrace.from_result(result)
+
+
+def last(trace: DecisionTrace) -> EvidencePacked:
+    """The trace's last event."""
+    event = trace.events[-1]
+    assert isinstance(event, EvidencePacked)
+    return event
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("field", ["score", "contributions"])
+def test_ranks_decide_instead_of_a_fusion_that_gives_no_finite_number(field: str, number: float) -> None:
+    """The packet's order is that of reciprocal ranks, its notes say so, and trace and replay agree."""
+    odd = Odd(**{field: number if field == "score" else {"lexical": number}})
+    packet, trace = run(odd)
+    by_rank, _ = run(ReciprocalRankFusion())
+    assert [item.unit_id for item in packet.items] == [item.unit_id for item in by_rank.items]
+    assert packet.notes == (*by_rank.notes, "fused_by_rank")
+    assert last(trace).fused_by == "rrf"
+    again = DecisionTrace.model_validate_json(trace.to_json())
+    assert again == trace
+    read = (Unit.from_document(d) for d in (*lexical().documents, *dense().documents))
+    units = {unit.unit_id: unit for unit in read}
+    assert replay(again, units, odd) == packet
+
+
+def test_a_fusion_of_finite_numbers_stands() -> None:
+    """The odd order is kept where every number is finite, with no note."""
+    packet, trace = run(Odd(score=0.25))
+    assert last(trace).fused_by == "odd"
+    assert packet.notes == run(ReciprocalRankFusion())[0].notes
+    assert [item.unit_id for item in packet.items] == [
+        unit.unit_id for unit in last(trace).ranking[: len(packet.items)]
+    ]

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bounded_retrieval.contracts.candidate import Unit, searchable_text
+from bounded_retrieval.policies.coverage import Observer, observe, retain_terms
+from bounded_retrieval.policies.tokenize import stem_places, stems_of, tokenize
+
+ENDINGS = ("", "s", "es", "ed", "ing", "ly", "ies", "ied", "ational", "fulness", "y", "ying", "'s")
+words = st.one_of(
+    st.text("abcdefghijklmnopqrstuvwxyzY", min_size=1, max_size=9),
+    st.builds(str.__add__, st.text("aeioustly", min_size=1, max_size=4), st.sampled_from(ENDINGS)),
+    st.sampled_from(("skis", "skies", "dying", "lying", "tying", "idly", "gently", "ugly", "early", "only", "singly")),
+    st.sampled_from(("hx-200", "café", "東京", "x", "Yet", "yYy", "2026", "")),
+)
+ordinary = settings(deadline=None, max_examples=400)
+
+
+@ordinary
+@given(st.lists(words, max_size=30), st.lists(words, max_size=6))
+def test_places_are_those_among_the_stems_of_all_words(text: list[str], query: list[str]) -> None:
+    """Stemming only words that begin as a wanted stem does finds what stemming every word finds."""
+    wanted = frozenset(stems_of(query))
+    expected: dict[str, list[int]] = {}
+    for place, stem in enumerate(stems_of(text)):
+        if stem in wanted:
+            expected.setdefault(stem, []).append(place)
+    assert stem_places(text, wanted) == expected
+
+
+@ordinary
+@given(st.lists(words, max_size=30), st.lists(words, min_size=1, max_size=6), st.booleans())
+def test_an_observer_says_what_is_said_of_each_unit_alone(text: list[str], query: list[str], long: bool) -> None:
+    """One observer of several units states the same facts as one for each, and keeps the places of those that fit."""
+    terms = retain_terms(" ".join(query))
+    texts = {"first": " ".join(text), "second": " ".join([*query, *text])}
+    units = [
+        Unit(unit_id=name, fingerprint="", title="", text=each or " ", metadata={}) for name, each in texts.items()
+    ]
+    most = 1 if long else 4000
+    observer = Observer(terms, most, tokenize, stems_of)
+    together = [observer.observe(unit) for unit in units]
+    assert together == [observe(terms, unit, most, stem=stems_of) for unit in units]
+    wanted = frozenset(stems_of(list(terms.terms)))
+    assert observer.places == {
+        unit.unit_id: stem_places(tokenize(searchable_text("", unit.text if seen.fits else "")), wanted)
+        for unit, seen in zip(units, together, strict=True)
+    }
+
+
+def test_places_are_kept_of_the_packages_own_words_and_stems_only() -> None:
+    """With another tokenizer or other forms there are none, so that nobody takes them for its own."""
+    terms = retain_terms("pumps hum")
+    for tokenizer, stem in ((str.split, stems_of), (tokenize, None), (tokenize, lambda found: found)):
+        assert Observer(terms, 100, tokenizer, stem).places is None
