@@ -6,7 +6,6 @@ import asyncio
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -22,9 +21,7 @@ import psycopg
 from postgres_server import _binaries
 from psycopg.rows import dict_row
 from psycopg_pool import ConnectionPool
-
-START_S = 120.0
-"""How long a server may take to answer after it was started, on a machine however busy."""
+from waiting import START_S, free_port, wait_until
 
 
 class Outages:
@@ -176,24 +173,3 @@ def has_connection(pool: ConnectionPool) -> bool:
     except psycopg.Error:
         return False
     return True
-
-
-def free_port() -> int:
-    """A port of this machine that nobody listens on."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
-
-
-def wait_until(holds: Callable[[], bool], name: str) -> None:
-    """Wait until something holds.
-
-    Raises:
-        TimeoutError: names what did not come.
-    """
-    end = time.monotonic() + START_S
-    while not holds():
-        if time.monotonic() > end:
-            raise TimeoutError(f"{name}: no answer for {START_S:.0f} s")
-        time.sleep(0.05)

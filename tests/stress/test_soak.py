@@ -21,7 +21,7 @@ from psycopg_pool import AsyncConnectionPool, ConnectionPool
 from scale import scaled
 from soak_checks import FAULTS, Checker, Gauge, Output, Reference, Request, Verdict, grown, medians
 from soak_clients import Crowd, Soak, embedded_crowds, percentiles, server_crowds
-from soak_servers import POOLED, START_S, ChromaServer, PostgresServer, has_connection
+from soak_servers import POOLED, ChromaServer, PostgresServer, has_connection
 from soak_world import (
     QUERIES,
     STATES,
@@ -32,6 +32,7 @@ from soak_world import (
     documents,
     question,
 )
+from waiting import START_S
 
 from bounded_retrieval import (
     BM25Searcher,

@@ -1,0 +1,180 @@
+"""Calls to a Milvus server: one client, a time limit for each call, errors in this package's words, nothing logged."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+from bounded_retrieval.errors import ConfigurationError, StoreError, StoreMissingError, one_line, quoted
+from bounded_retrieval.retrievers._sharing import OwnProcess
+
+_MISSING = 100
+"""Milvus' error code of a collection that does not exist."""
+
+_UNLOADED = ("collection not loaded", "not been loaded", "in state 'released'")
+"""What Milvus says of a collection that it has to load first; milvus-lite loads none when it starts."""
+
+_LONGEST = 200
+_NAME_CHARS = 200
+_NAME = re.compile(rf"[A-Za-z_]\w{{0,{_NAME_CHARS - 1}}}", re.ASCII)
+_ADDRESS = re.compile(r"(?:https?|tcp|unix):/?/[^/\s].*")
+
+# A new channel then tries at once: gRPC's channels to one address otherwise share how long they wait after failures, up
+# to two minutes.
+_CHANNEL = {"grpc.use_local_subchannel_pool": 1, "grpc.max_reconnect_backoff_ms": 1_000}
+
+_CALLING: ContextVar[bool] = ContextVar("bounded_retrieval_milvus_calling", default=False)
+
+
+class MilvusConnection:
+    """A client of one server and one of its collections.
+
+    Any number of threads may call. gRPC does not survive a fork, so a forked process is refused. After a restart of the
+    server the client connects again by itself.
+
+    Raises:
+        ConfigurationError: pymilvus is not installed, or cannot make anything of the address.
+        StoreError: no server answers there.
+    """
+
+    def __init__(self, uri: str, collection: str, timeout: float, options: Mapping[str, Any]) -> None:
+        if not _ADDRESS.fullmatch(uri):
+            raise ConfigurationError(f"uri: expected an address as in http://127.0.0.1:19530 (got {quoted(uri)})")
+        if not _NAME.fullmatch(collection):
+            raise ConfigurationError(
+                f"collection: expected at most {_NAME_CHARS} letters, digits and underscores (got {quoted(collection)})"
+            )
+        self.collection = collection
+        self.name = f"{uri}, collection {collection!r}"
+        self.timeout = timeout
+        self._uri = uri
+        self._process = OwnProcess("Milvus client")
+        self._open: list[Any] = []  # the client, shared with other collections, until it is closed
+        client_class = _client_class()
+        with self._explained(timeout):
+            self._open.append(client_class(uri=uri, timeout=timeout, **{"grpc_options": _CHANNEL, **options}))
+
+    def call(self, method: str, *args: Any, timeout: float | None = None, **options: Any) -> Any:
+        """Call a method of the client.
+
+        Raises:
+            StoreMissingError: the collection is not there.
+            StoreError: the server is not there, took too long, or refused.
+            ForkedError: the client was made before this process was forked.
+        """
+        client, limit = self._live(), self.timeout if timeout is None else timeout
+        with self._explained(limit):
+            return getattr(client, method)(*args, timeout=limit, **options)
+
+    def on_collection(self, method: str, timeout: float | None = None, **options: Any) -> Any:
+        """Call a method on the collection; one that the server has not loaded since it was started is loaded first."""
+        try:
+            return self.call(method, self.collection, timeout=timeout, **options)
+        except StoreError as error:
+            if not any(words in str(error) for words in _UNLOADED):
+                raise
+        self.call("load_collection", self.collection)
+        return self.call(method, self.collection, timeout=timeout, **options)
+
+    def of(self, collection: str) -> MilvusConnection:
+        """The same client for another collection."""
+        other = object.__new__(MilvusConnection)
+        other.__dict__.update(self.__dict__)
+        other.collection = collection
+        other.name = f"{self._uri}, collection {collection!r}"
+        return other
+
+    def schema(self) -> Any:
+        """An empty schema to add fields to."""
+        return self._live().create_schema(auto_id=False, enable_dynamic_field=False)
+
+    def indexes(self) -> Any:
+        """Empty parameters to add indexes to."""
+        return self._live().prepare_index_params()
+
+    def close(self) -> None:
+        """Let go of the connection; in a forked process nothing is done. May be repeated."""
+        while self._open and self._process.is_own():
+            with _quiet():
+                self._open.pop().close()
+
+    @contextmanager
+    def closed_on_error(self) -> Iterator[None]:
+        """Close it if what is done inside fails."""
+        try:
+            yield
+        except BaseException:
+            self.close()
+            raise
+
+    def _live(self) -> Any:
+        self._process.check()
+        if not self._open:
+            raise StoreError(f"{self.name}: closed")
+        return self._open[0]
+
+    @contextmanager
+    def _explained(self, limit: float) -> Iterator[None]:
+        import grpc
+        from pymilvus.exceptions import MilvusException
+
+        try:
+            with _quiet():
+                yield
+        except (MilvusException, grpc.RpcError, grpc.FutureTimeoutError) as error:
+            raise self._in_our_words(error, limit) from error
+
+    def _in_our_words(self, error: Exception, limit: float) -> StoreError:
+        import grpc
+
+        code, problem = getattr(error, "code", None), _first_line(error)
+        status = code() if callable(code) else code
+        if status == grpc.StatusCode.DEADLINE_EXCEEDED or "DEADLINE_EXCEEDED" in problem:
+            return StoreError(f"{self.name}: no answer within {limit * 1000:.0f} ms")
+        if status == grpc.StatusCode.UNAVAILABLE or "connecting to server" in problem or "UNAVAILABLE" in problem:
+            return StoreError(f"{self.name}: no Milvus server answers there ({problem})")
+        if status == _MISSING or "can't find collection" in problem or "collection not found" in problem:
+            return StoreMissingError(f"{self.name}: not there; make it with MilvusStore.create ({problem})")
+        return StoreError(f"{self.name}: refused by the server ({problem})")
+
+
+def _client_class() -> Any:
+    try:
+        with _quiet():
+            from pymilvus import MilvusClient
+    except ImportError as error:
+        raise ConfigurationError(
+            "Milvus: the package pymilvus is not installed; pip install bounded-retrieval[milvus]"
+        ) from error
+    return MilvusClient
+
+
+def _first_line(error: BaseException) -> str:
+    details = getattr(error, "details", None)
+    text = details() if callable(details) else getattr(error, "message", "") or error
+    lines = str(text).strip().splitlines()
+    return one_line(lines[0], _LONGEST) if lines else type(error).__name__
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep pymilvus from writing errors, with tracebacks and what was asked, to where the application logs.
+
+    What they say is raised. Records of other calls, made by the application itself, are left alone.
+    """
+    token = _CALLING.set(True)
+    try:
+        yield
+    finally:
+        _CALLING.reset(token)
+        for handler in logging.getLogger("pymilvus").handlers:
+            if _not_ours not in handler.filters:
+                handler.addFilter(_not_ours)
+
+
+def _not_ours(record: logging.LogRecord) -> bool:  # noqa: ARG001 - whose record it is depends on the call alone
+    return not _CALLING.get()
