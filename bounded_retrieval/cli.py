@@ -7,9 +7,12 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from bounded_retrieval.errors import BoundedRetrievalError, RequestError, SourceError, one_line, quoted
+
+if TYPE_CHECKING:
+    from bounded_retrieval.retrievers.store import IndexReport
 
 EXIT_DONE = 0
 EXIT_UNEXPECTED = 1
@@ -68,9 +71,21 @@ def _add_index(commands: Any) -> None:
     index.add_argument(
         "--verify", type=Path, metavar="DIR", help="index nothing; compare every file of an index with its SHA-256"
     )
+    _add_building(index)
+    index.set_defaults(run=_run_index, usage_error=index.error)
+
+
+def _add_building(index: Any) -> None:
     index.add_argument("--chunk-chars", type=int, default=900, metavar="N", help="longest unit (default 900)")
     index.add_argument(
         "--embedding", metavar="NAME", help="minilm or wordllama; by default minilm, or what DIR was built with"
+    )
+    index.add_argument("--add", action="store_true", help="add to the index: what DIR holds besides stays")
+    index.add_argument(
+        "--dense",
+        choices=("auto", "exact", "chroma"),
+        default="auto",
+        help="search vectors one by one, or through a graph in large indexes (default auto: by the number of units)",
     )
     index.add_argument(
         "--relationships",
@@ -78,7 +93,6 @@ def _add_index(commands: Any) -> None:
         metavar="FILE",
         help="declared relationships and names (.jsonl); not together with a relationships.jsonl in a folder",
     )
-    index.set_defaults(run=_run_index, usage_error=index.error)
 
 
 def _add_ask(commands: Any) -> None:
@@ -134,7 +148,7 @@ def _add_stats(commands: Any) -> None:
 
 
 def _run_index(arguments: argparse.Namespace) -> int:
-    from bounded_retrieval.console import IndexingDisplay, make_console, printable
+    from bounded_retrieval.console import IndexingDisplay
     from bounded_retrieval.ingest import read_documents
     from bounded_retrieval.retrievers.embeddings import load_embedding
     from bounded_retrieval.retrievers.relationships import RelationshipStore
@@ -150,23 +164,35 @@ def _run_index(arguments: argparse.Namespace) -> int:
     with IndexingDisplay() as display:
         documents = read_documents(arguments.paths, chunk_chars=arguments.chunk_chars, on_skip=display.skip)
         report = build_index(
-            documents, arguments.to, embedding=embedding, progress=display.progress, relationships=relationships
+            documents,
+            arguments.to,
+            embedding=embedding,
+            progress=display.progress,
+            relationships=relationships,
+            keep=arguments.add,
+            dense=arguments.dense,
         )
     display.summarise(report, arguments.to)
+    _tell_relationships(report, files)
+    return EXIT_DONE
+
+
+def _tell_relationships(report: IndexReport, files: Sequence[Path]) -> None:
+    from bounded_retrieval.console import make_console, printable
+
     if files:
         line = f"stored {report.relationships:,} relationships from {', '.join(map(str, files))}"
         make_console(stderr=True).print(printable(line), soft_wrap=True)
     elif report.relationships_dropped:
         line = "the relationships that the index held were dropped: none were given (see --relationships)"
         make_console(stderr=True).print(line, soft_wrap=True)
-    return EXIT_DONE
 
 
 def _run_verify(arguments: argparse.Namespace) -> int:
     from bounded_retrieval.console import make_console, printable
     from bounded_retrieval.retrievers.store import verify_index
 
-    if arguments.paths or any((arguments.to, arguments.embedding, arguments.relationships)):
+    if arguments.paths or any((arguments.to, arguments.embedding, arguments.relationships, arguments.add)):
         arguments.usage_error("--verify DIR: stands alone; nothing is indexed")
     manifest = verify_index(arguments.verify)
     line = f"{arguments.verify}: {manifest.units:,} units, every file as it was written"

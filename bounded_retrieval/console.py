@@ -9,7 +9,16 @@ from typing import Self
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.panel import Panel
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 from rich.text import Text
 
@@ -97,6 +106,12 @@ def make_console(*, stderr: bool = False) -> Console:
     return _Console(stderr=stderr, markup=False, emoji=False, highlight=False)
 
 
+class _RateColumn(ProgressColumn):
+    def render(self, task: Task) -> Text:
+        """Units a second, as far as it can be told yet."""
+        return Text("" if task.speed is None else f"{task.speed:,.0f}/s", style="progress.data.speed")
+
+
 class ProgressDisplay:
     """Progress on standard error. A context manager.
 
@@ -109,6 +124,7 @@ class ProgressDisplay:
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
+            _RateColumn(),
             TimeRemainingColumn(),
             console=self._console,
             transient=True,
@@ -151,5 +167,6 @@ class IndexingDisplay(ProgressDisplay):
         took = time.perf_counter() - self._started
         self.say(
             f"indexed {report.units:,} units{where}: {report.added:,} added, {report.changed:,} changed, "
-            f"{report.removed:,} removed, {report.unchanged:,} unchanged; {report.embedded:,} embedded; {took:.1f} s"
+            f"{report.removed:,} removed, {report.unchanged:,} unchanged; {report.embedded:,} embedded; "
+            f"dense search: {report.dense}; {took:.1f} s"
         )

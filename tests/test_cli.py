@@ -138,8 +138,8 @@ def test_an_emptied_dense_store_gives_policy_complete(tmp_path: Path) -> None:
 
     corpus, target = tmp_path / "corpus.jsonl", tmp_path / "index"
     corpus.write_text('{"_id": "a", "text": "The pump hums at night."}\n')
-    assert main(["index", str(corpus), "--to", str(target)]) == 0
-    dense = ChromaSearcher.open(next((target / "generations").iterdir()) / "dense", load_embedding())
+    assert main(["index", str(corpus), "--to", str(target), "--dense", "chroma"]) == 0
+    dense = ChromaSearcher.open(next((target / "generations").iterdir()) / "dense" / "chroma", load_embedding())
     dense.remove(["a"])
     graph = create_bounded_retrieval(None, dense).compile()
     packet = EvidencePacket.from_result(graph.invoke({"query": "pump"}))

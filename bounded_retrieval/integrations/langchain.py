@@ -90,6 +90,8 @@ class BoundedRetriever(BaseRetriever):
     ) -> BoundedRetriever:
         """Index documents in memory for both channels and build the graph over them.
 
+        Vectors are searched exactly up to `EXACT_LIMIT` documents, and with Chroma beyond.
+
         Args:
             documents: read once; a document without an id takes a stable one from its text.
             embedding: any LangChain embedding; none takes the embedded default, which works offline.
@@ -98,11 +100,13 @@ class BoundedRetriever(BaseRetriever):
         """
         from bounded_retrieval.retrievers.bm25 import BM25Searcher
         from bounded_retrieval.retrievers.chroma import ChromaSearcher
+        from bounded_retrieval.retrievers.exact import EXACT_LIMIT, ExactSearcher
 
         documents = list(documents)
         id_key = options.get("id_key")
         lexical = BM25Searcher.from_documents(documents, id_key=id_key)
-        dense = ChromaSearcher.from_documents(documents, embedding, id_key=id_key)
+        made: Any = ExactSearcher if len(documents) <= EXACT_LIMIT else ChromaSearcher
+        dense = made.from_documents(documents, embedding, id_key=id_key)
         return cls.from_retrievers(lexical, dense, k=k, **{"units": lexical, **options})
 
     def invoke(self, input: str, config: RunnableConfig | None = None, **kwargs: Any) -> list[Document]:

@@ -14,6 +14,8 @@ from bounded_retrieval.contracts.candidate import Unit, searchable_text
 from bounded_retrieval.errors import StoreCorruptError
 from bounded_retrieval.policies.tokenize import index_terms
 
+_PART_TOKENS = 4_000_000
+
 
 @dataclass(frozen=True, kw_only=True)
 class TokenCorpus:
@@ -50,8 +52,7 @@ class TokenCorpus:
         """The given rows in the given order; terms that none of them holds leave the vocabulary."""
         lengths = np.diff(self.offsets)[rows]
         offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
-        shifts = np.repeat(self.offsets[:-1][rows] - offsets[:-1], lengths)
-        return _without_unused(self.vocabulary, self.flat[shifts + np.arange(len(shifts))], offsets)
+        return _without_unused(self.vocabulary, gathered(self.flat, self.offsets[:-1][rows], lengths), offsets)
 
 
 class CorpusBuilder:
@@ -76,8 +77,7 @@ class CorpusBuilder:
 
     def add(self, unit: Unit) -> None:
         """Add a unit; with an id already there, it takes that unit's place."""
-        # A title says in a few words what the text is about; counting it twice ranks better on every collection tried.
-        terms = index_terms(searchable_text(unit.title, unit.text)) + index_terms(unit.title)
+        terms = terms_of(unit)
         vocabulary = self._vocabulary
         self._flat.extend(vocabulary.setdefault(term, len(vocabulary)) for term in terms)
         self._lengths.append(len(terms))
@@ -94,6 +94,29 @@ class CorpusBuilder:
         places = {unit_id: place for place, unit_id in enumerate(self._ids)}
         rows = np.array([places[unit_id] for unit_id in unit_ids], dtype=np.int64)
         return TokenCorpus(vocabulary=self._vocabulary, flat=flat, offsets=offsets).take(rows)
+
+
+def terms_of(unit: Unit) -> list[str]:
+    """The terms that a unit is indexed by, as often as they count."""
+    # A title says in a few words what the text is about; counting it twice ranks better on every collection tried.
+    return index_terms(searchable_text(unit.title, unit.text)) + index_terms(unit.title)
+
+
+def row_parts(offsets: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+    """Ranges of rows that hold some four million terms each, or a single row that holds more."""
+    first, rows = 0, len(offsets) - 1
+    while first < rows:
+        end = int(np.searchsorted(offsets, offsets[first] + _PART_TOKENS, side="right")) - 1
+        end = min(max(end, first + 1), rows)
+        yield first, end
+        first = end
+
+
+def gathered(flat: NDArray[np.int32], starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int32]:
+    """The spans of an array that begin at ``starts``, one after the other."""
+    begin = np.cumsum(lengths) - lengths
+    shifts = np.repeat(starts - begin, lengths)
+    return flat[shifts + np.arange(len(shifts))]
 
 
 def _without_unused(vocabulary: Mapping[str, int], flat: NDArray[np.int32], offsets: NDArray[np.int64]) -> TokenCorpus:

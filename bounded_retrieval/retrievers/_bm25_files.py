@@ -13,8 +13,7 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +23,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bounded_retrieval.errors import StoreCorruptError, StoreMissingError, StoreVersionError
 from bounded_retrieval.policies.tokenize import INDEX_TERMS_NAME
-from bounded_retrieval.retrievers._bm25_backends import Postings
+from bounded_retrieval.retrievers._arrays import ArrayWriter, read_array
 from bounded_retrieval.retrievers._bm25_corpus import TokenCorpus
 from bounded_retrieval.retrievers._bm25_index import BM25Settings
-from bounded_retrieval.retrievers._regular_files import open_regular, read_json, regular_size
+from bounded_retrieval.retrievers._bm25_postings import Postings, posting_parts
+from bounded_retrieval.retrievers._regular_files import read_json, regular_size
 from bounded_retrieval.retrievers.units import SqliteUnits
 
 LEXICAL_FORMAT = 1
@@ -43,13 +43,6 @@ LEXICAL_FILES = (HEADER, VOCABULARY, UNITS, *ARRAYS)
 """Every file of the directory, `units.sqlite` included."""
 
 _SMALL_FILE_BYTES = 65_536
-_MAX_ARRAY_HEADER = 1_024
-# What np.save writes before a one-dimensional array. Matched, so that no header is evaluated or allocated by.
-_ARRAY_HEADER = re.compile(
-    rb"\x93NUMPY\x01\x00.."
-    rb"\{'descr': '([<>|=]\w{1,4})', 'fortran_order': False, 'shape': \(([0-9]{1,18}),\), \} *\n",
-    re.DOTALL,
-)
 # Every term stands in some text, which its folded spelling, its parts and JSON's quotes make longer by far less.
 _VOCABULARY_PER_UNITS_BYTE = 64
 
@@ -81,6 +74,49 @@ def write_lexical(directory: Path, header: Header, corpus: TokenCorpus, postings
     write_file(directory / HEADER, lambda path: _write_json(path, header.model_dump()))
 
 
+def write_postings(directory: Path, corpus: TokenCorpus, settings: BM25Settings) -> None:
+    """Work out the postings of a corpus and write them, part after part, to files that do not exist.
+
+    Raises:
+        OSError: a file cannot be written.
+    """
+    with (
+        ArrayWriter(directory / "scores.npy", ARRAYS["scores.npy"]) as scores,
+        ArrayWriter(directory / "rows.npy", ARRAYS["rows.npy"]) as rows,
+        ArrayWriter(directory / "indptr.npy", ARRAYS["indptr.npy"]) as indptr,
+    ):
+        end = np.zeros(1, dtype=np.int64)
+        indptr.append(end)
+        for part in posting_parts(corpus, k1=settings.k1, b=settings.b):
+            scores.append(part.data)
+            rows.append(part.indices)
+            ends = end[-1] + np.cumsum(part.holding)
+            indptr.append(ends)
+            end = ends
+
+
+def write_vocabulary_and_header(directory: Path, vocabulary: Mapping[str, int], header: Header) -> None:
+    """Write the two JSON files of a new directory.
+
+    Raises:
+        OSError: a file cannot be written.
+    """
+    _write_json(directory / VOCABULARY, sorted(vocabulary, key=vocabulary.__getitem__))
+    _write_json(directory / HEADER, header.model_dump())
+
+
+def read_corpus(directory: Path, units: int) -> TokenCorpus:
+    """The terms of an index, mapped.
+
+    Raises:
+        StoreCorruptError: a file is missing or damaged, or they are not those of so many units.
+    """
+    flat, offsets = (read_array(directory / name, ARRAYS[name]) for name in ("token_ids.npy", "offsets.npy"))
+    _check_spans(directory / "offsets.npy", offsets, spans=units, end=len(flat))
+    vocabulary = {term: term_id for term_id, term in enumerate(_read_vocabulary(directory / VOCABULARY))}
+    return TokenCorpus(vocabulary=vocabulary, flat=flat, offsets=offsets, source=directory / "token_ids.npy")
+
+
 def write_file(path: Path, write: Callable[[Path], object]) -> None:
     """Let ``write`` make a new file beside ``path`` and put it in its place."""
     partial = path.with_name(f"{path.name}.partial")
@@ -100,7 +136,7 @@ def read_lexical(directory: Path) -> tuple[Header, TokenCorpus, Postings, Sqlite
     if not any((directory / name).exists() for name in LEXICAL_FILES):
         raise StoreMissingError(f"{directory}: no lexical index there")
     header = _read_header(directory / HEADER)
-    flat, offsets, data, indices, indptr = (_read_array(directory / name, dtype) for name, dtype in ARRAYS.items())
+    flat, offsets, data, indices, indptr = (read_array(directory / name, dtype) for name, dtype in ARRAYS.items())
     terms = _read_vocabulary(directory / VOCABULARY)
     _check_spans(directory / "offsets.npy", offsets, spans=header.units, end=len(flat))
     _check_spans(directory / "indptr.npy", indptr, spans=len(terms), end=len(data))
@@ -144,27 +180,11 @@ def _read_header(path: Path) -> Header:
 def _read_vocabulary(path: Path) -> list[str]:
     most = max(_SMALL_FILE_BYTES, _VOCABULARY_PER_UNITS_BYTE * regular_size(path.with_name(UNITS)))
     terms = read_json(path, most)
-    if not isinstance(terms, list) or not all(isinstance(term, str) for term in terms):
+    if not isinstance(terms, list) or set(map(type, terms)) - {str}:
         raise StoreCorruptError(f"{path}: not a list of terms")
     if len(set(terms)) != len(terms):
         raise StoreCorruptError(f"{path}: a term stands there twice")
     return terms
-
-
-def _read_array(path: Path, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Map a file of exactly the bytes that its header and so many values of the type take."""
-    size = regular_size(path)
-    with open_regular(path) as file:
-        header = _ARRAY_HEADER.match(file.read(_MAX_ARRAY_HEADER))
-        if header is None or header[1].decode() != dtype.str:
-            raise StoreCorruptError(f"{path}: not a one-dimensional array of {dtype}")
-        length = int(header[2])
-        if header.end() + length * dtype.itemsize != size:
-            raise StoreCorruptError(f"{path}: {size} bytes, which are not {length} values of {dtype}")
-        try:
-            return np.asarray(np.memmap(file, dtype=dtype, mode="r", offset=header.end(), shape=(length,)))
-        except (OSError, ValueError) as error:
-            raise StoreCorruptError(f"{path}: cannot be mapped ({error})") from error
 
 
 def _check_spans(path: Path, starts: NDArray[np.int64], *, spans: int, end: int) -> None:

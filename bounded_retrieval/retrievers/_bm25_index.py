@@ -15,9 +15,11 @@ from bounded_retrieval.contracts.candidate import Unit
 from bounded_retrieval.contracts.filters import Filter, compile_filter, filter_key
 from bounded_retrieval.errors import ConfigurationError
 from bounded_retrieval.policies.tokenize import search_terms, stems_of
-from bounded_retrieval.retrievers._bm25_backends import Backend, Passing, Postings, create_scorer, idf
+from bounded_retrieval.retrievers._bm25_backends import Backend, Passing, create_scorer
 from bounded_retrieval.retrievers._bm25_corpus import CorpusBuilder, TokenCorpus
-from bounded_retrieval.retrievers._bm25_masks import ByteBoundCache, FilterMasks
+from bounded_retrieval.retrievers._bm25_masks import CACHED_MASK_BYTES, ByteBoundCache, FilterMasks, Mask
+from bounded_retrieval.retrievers._bm25_postings import Postings, idf
+from bounded_retrieval.retrievers._leading import leading
 from bounded_retrieval.retrievers.units import RowUnits
 
 Statistics = Literal["filtered", "corpus"]
@@ -26,7 +28,6 @@ SCORE_DECIMALS = 9
 """Scores are rounded to this many decimals, so that the two backends and the order of additions agree on ties."""
 
 _ROUNDING = 10.0**-SCORE_DECIMALS
-_CACHED_MASK_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +69,7 @@ class LexicalIndex:
         self.settings = settings
         self.scorer = create_scorer(settings.backend, corpus, k1=settings.k1, b=settings.b, postings=postings)
         self._masks = FilterMasks(units.metadata, len(corpus))
-        self._passing: ByteBoundCache[Passing] = ByteBoundCache(_CACHED_MASK_BYTES)
+        self._passing: ByteBoundCache[Passing] = ByteBoundCache(CACHED_MASK_BYTES)
 
     def edited(self, changed: Mapping[str, Unit], removed: Collection[str]) -> LexicalIndex:
         """Another index without ``removed``, with ``changed`` added or put in place; scores are computed anew."""
@@ -115,6 +116,14 @@ class LexicalIndex:
             attainable=round(most + _ROUNDING, SCORE_DECIMALS) if most else 0.0,
         )
 
+    def mask(self, filter: Filter) -> Mask:
+        """Which units pass a filter, shape (units,); not to be written to.
+
+        Raises:
+            RequestError: the filter is not part of the filter language.
+        """
+        return self._passing_units(filter).mask
+
     def _known_terms(self, query: str) -> list[int]:
         vocabulary = self.corpus.vocabulary
         return [vocabulary[term] for term in search_terms(query) if term in vocabulary]
@@ -137,12 +146,8 @@ class LexicalIndex:
 
 
 def _best(scores: NDArray[np.float64], k: int) -> list[tuple[int, float]]:
-    rows = np.flatnonzero(scores > 0)
-    if len(rows) > k:
-        held = scores[rows]
-        bar = np.partition(held, len(rows) - k)[len(rows) - k]
-        # Every unit that may round to the k-th score stays in, so that the tie is resolved by the declared rule.
-        rows = rows[held >= bar - _ROUNDING]
+    # Every unit that may round to the k-th score stays in, so that the tie is resolved by the declared rule.
+    rows = leading(scores, k, slack=_ROUNDING, above=0.0)
     rounded = np.round(scores[rows], SCORE_DECIMALS)
     order = np.argsort(-rounded, kind="stable")[:k]
     return [(row, score) for row, score in zip(rows[order].tolist(), rounded[order].tolist(), strict=True) if score > 0]

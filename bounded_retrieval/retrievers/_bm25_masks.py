@@ -19,7 +19,7 @@ from typing import Any, Generic, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bounded_retrieval.contracts.filters import Filter, Metadata, fields_of, is_date
+from bounded_retrieval.contracts.filters import Filter, Metadata, compile_filter, fields_of, filter_key, is_date
 
 Mask = NDArray[np.bool_]
 """Shape (units,): which units pass. Never written to once made."""
@@ -28,6 +28,9 @@ Kind = Literal["truth", "number", "text", "other"]
 """Values of different kinds are never equal or ordered, and others not even among themselves."""
 
 Value = TypeVar("Value")
+
+CACHED_MASK_BYTES = 64 * 2**20
+"""Most memory that masks of recent filters take in one searcher."""
 
 _ENTRY_BYTES = 512  # what an entry of the cache takes besides its value and its key, rounded up
 
@@ -130,6 +133,27 @@ class ByteBoundCache(Generic[Value]):
 
     def __len__(self) -> int:
         return len(self._held)
+
+
+def cached_masks(read: Callable[[], Iterable[tuple[str, Metadata]]], units: int) -> Callable[[Filter], Mask]:
+    """A function that gives the mask of a filter, and keeps those used last.
+
+    Args:
+        read: see `FilterMasks`.
+        units: likewise.
+    """
+    masks, made = FilterMasks(read, units), ByteBoundCache[Mask](CACHED_MASK_BYTES)
+
+    def mask(filter: Filter) -> Mask:
+        compile_filter(filter)  # a filter outside the language may have the key of one that is held
+        key = filter_key(filter)
+        found = made.get(key)
+        if found is None:
+            found = masks.mask(filter)
+            made.put(key, found, found.nbytes)
+        return found
+
+    return mask
 
 
 @dataclass(frozen=True, kw_only=True)

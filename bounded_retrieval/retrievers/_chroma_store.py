@@ -63,7 +63,7 @@ def memory_collection(opened: ExitStack, name: str, embedding: Embeddings) -> Co
     system.start()
     opened.callback(system.stop)
     with _creating(name):
-        model = server.create_collection(name, **_parameters(embedding))
+        model = server.create_collection(name, **parameters(embedding))
     return Collection(client=server, model=model, embedding_function=None)
 
 
@@ -77,9 +77,7 @@ def create_collection(opened: ExitStack, path: Path, name: str, embedding: Embed
     """
     client = _client(opened, path)
     with _creating(name):
-        collection: Collection = client.get_or_create_collection(
-            name, embedding_function=None, **_parameters(embedding)
-        )
+        collection: Collection = client.get_or_create_collection(name, embedding_function=None, **parameters(embedding))
     return collection
 
 
@@ -217,7 +215,8 @@ def _close(client: Any) -> None:
         client.close()
 
 
-def _parameters(embedding: Embeddings) -> dict[str, Any]:
+def parameters(embedding: Embeddings) -> dict[str, Any]:
+    """What a new collection for an embedding is made with."""
     return {"configuration": {"hnsw": dict(_HNSW)}, "metadata": {EMBEDDING_FIELD: embedding_identity(embedding)}}
 
 

@@ -44,6 +44,10 @@ class PerProcess(Generic[Value]):
                     self._made[process] = self._make()
         return self._made[process]
 
+    def made(self) -> Value | None:
+        """This process's value, if it has made one."""
+        return self._made.get(os.getpid())
+
 
 class OwnProcess:
     """The process that something is made in, and the only one that may use it.
@@ -55,6 +59,10 @@ class OwnProcess:
     def __init__(self, name: str) -> None:
         self._name = name
         self._process = os.getpid()
+
+    def is_own(self) -> bool:
+        """Whether this is that process."""
+        return os.getpid() == self._process
 
     def check(self) -> None:
         """Refuse a process that was forked from that one.

@@ -4,8 +4,10 @@
 
     DIR/manifest.json                     which generation counts; replaced in one step
     DIR/index.lock                        held by the one writer
-    DIR/generations/NNNNNN/lexical/       see ``_bm25_files.py``
-    DIR/generations/NNNNNN/dense/         a Chroma store
+    DIR/vectors.partial                   vectors of a build that did not end, see ``_vector_cache.py``
+    DIR/generations/NNNNNN/lexical/       see ``_bm25_files.py``; marks.npy tells what changed since the last build
+    DIR/generations/NNNNNN/dense/         vectors.npy
+    DIR/generations/NNNNNN/dense/chroma/  a Chroma store over the same vectors, in an index of the kind ``chroma``
     DIR/generations/NNNNNN/relationships.jsonl    the declared relationships, where any were given
     DIR/generations/NNNNNN.partial/       being written, or left by a writer that was killed
 """
@@ -20,115 +22,31 @@ import stat
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Annotated, Literal, Self
 
 import filelock
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from bounded_retrieval.errors import (
-    StoreBusyError,
-    StoreCorruptError,
-    StoreError,
-    StoreMissingError,
-    StoreVersionError,
-    field_path,
-    one_line,
-)
-from bounded_retrieval.retrievers._bm25_files import LEXICAL_FILES, UNITS
+from bounded_retrieval.errors import StoreBusyError, StoreCorruptError, StoreError
 from bounded_retrieval.retrievers._chroma_file import CHROMA
-from bounded_retrieval.retrievers._regular_files import copy_folder, digest_of, read_json, regular_size
+from bounded_retrieval.retrievers._regular_files import copy_folder, digest_of, regular_size
+from bounded_retrieval.retrievers._store_manifest import (
+    CHROMA_FILES,
+    DENSE,
+    FILE,
+    GENERATION,
+    LEXICAL,
+    MANIFEST,
+    READ_PIECEMEAL,
+    Manifest,
+    exists,
+    read_manifest,
+)
 
-MANIFEST, LOCK, GENERATIONS = "manifest.json", "index.lock", "generations"
-LEXICAL, DENSE = "lexical", "dense"
-RELATIONSHIPS = "relationships.jsonl"
-INDEX_FORMAT = 2
-INDEX_KIND: Literal["bounded-retrieval index"] = "bounded-retrieval index"
+LOCK, GENERATIONS = "index.lock", "generations"
+VECTOR_CACHE = "vectors.partial"
 
 _PARTIAL = ".partial"
 _CHROMA_STORED = "index_metadata.pickle"
-_GENERATION = re.compile(r"[0-9]{6}|[1-9][0-9]{6,8}")
 _LAST_GENERATION = 999_999_999
-_KNOWN_FORMATS = (1, INDEX_FORMAT)
-_MAX_MANIFEST_BYTES = 1_000_000
-_FILE = rf"(?:{re.escape(RELATIONSHIPS)}|(?:{LEXICAL}|{DENSE})(?:/\w[\w.-]*){{1,2}})"
-_FileName = Annotated[str, Field(pattern=f"^{_FILE}$")]
-_Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-
-# Opening reads all the others whole, so that comparing them with their digests costs little beside it.
-_READ_PIECEMEAL = frozenset(f"{LEXICAL}/{name}" for name in (UNITS, "token_ids.npy", "rows.npy", "scores.npy"))
-
-
-class Manifest(BaseModel):
-    """What ``manifest.json`` holds; no clock values.
-
-    Attributes:
-        embedding, dimensions: identity of the embedding of the dense channel, and the length of its vectors.
-        k1, b: the constants of BM25.
-        generation: name of the folder that counts.
-        files: size in bytes of every file of the generation that no reader ever writes.
-        digests: SHA-256 of each of those files; none in format 1.
-        dense_rows: SHA-256 of what the tables of the Chroma store hold, whose file readers write to.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
-
-    kind: Literal["bounded-retrieval index"]
-    format: int = Field(ge=1, le=INDEX_FORMAT)
-    package_version: str
-    tokenizer: str
-    embedding: str
-    dimensions: int = Field(ge=1)
-    k1: float
-    b: float
-    units: int = Field(ge=1)
-    generation: str = Field(pattern=rf"^(?:{_GENERATION.pattern})$")
-    files: dict[_FileName, Annotated[int, Field(ge=0)]]
-    digests: dict[_FileName, _Digest] = {}
-    dense_rows: _Digest | None = None
-
-    @model_validator(mode="after")
-    def _is_complete(self) -> Self:
-        if not {f"{LEXICAL}/{name}" for name in LEXICAL_FILES} <= self.files.keys():
-            raise ValueError("files")
-        if self.format == INDEX_FORMAT and (self.digests.keys() != self.files.keys() or self.dense_rows is None):
-            raise ValueError("digests")
-        return self
-
-
-def read_manifest(root: Path) -> Manifest:
-    """Read and check ``manifest.json``.
-
-    Raises:
-        StoreMissingError: there is none.
-        StoreVersionError: it is of another format.
-        StoreCorruptError: it is damaged, or not the manifest of an index.
-    """
-    path = root / MANIFEST
-    if not _exists(path):
-        hint = f"bounded-retrieval index PATH --to {root}"
-        raise StoreMissingError(f"{root}: no index there; make one with: {hint}")
-    held = read_json(path, _MAX_MANIFEST_BYTES)
-    if not isinstance(held, dict) or held.get("kind") != INDEX_KIND:
-        raise StoreCorruptError(f"{path}: not the manifest of an index")
-    found = held.get("format")
-    if type(found) is int and found not in _KNOWN_FORMATS:
-        raise StoreVersionError(f"{path}: format {found}; this version reads {INDEX_FORMAT}")
-    try:
-        return Manifest.model_validate(held)
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = field_path(first["loc"]) or first["msg"].removeprefix("Value error, ")
-        raise StoreCorruptError(f"{path}: damaged (field {one_line(place, 60)})") from error
-
-
-def _exists(path: Path) -> bool:
-    try:
-        path.lstat()
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    except OSError as error:
-        raise StoreError(f"{path}: {error.strerror or error}") from error
-    return True
 
 
 def generation_folder(root: Path, manifest: Manifest) -> Path:
@@ -144,12 +62,27 @@ def generation_folder(root: Path, manifest: Manifest) -> Path:
         if path.is_symlink() or not path.is_dir():
             raise StoreCorruptError(f"{path}: not a folder")
     _check_kinds(folder / DENSE, manifest)
+    if manifest.chroma is not None:
+        regular_size(folder / manifest.chroma / CHROMA)  # none of the files below, since readers write to it
     for name, size in manifest.files.items():
         found = regular_size(folder / name)
         if found != size:
             raise StoreCorruptError(f"{folder / name}: {found} bytes, expected {size}")
-    check_digests(folder, {name: digest for name, digest in manifest.digests.items() if name not in _READ_PIECEMEAL})
+    read_now = {name: digest for name, digest in manifest.digests.items() if name not in READ_PIECEMEAL}
+    check_digests(folder, {name: digest for name, digest in read_now.items() if not name.startswith(CHROMA_FILES)})
     return folder
+
+
+def check_chroma(root: Path, manifest: Manifest) -> None:
+    """Compare the files of the Chroma store with their digests: its native part ends the process over some.
+
+    Raises:
+        StoreCorruptError: names what is missing, damaged or of another kind.
+    """
+    folder = root / GENERATIONS / manifest.generation
+    _check_kinds(folder / DENSE, manifest)
+    own = {name: digest for name, digest in manifest.digests.items() if name.startswith(CHROMA_FILES)}
+    check_digests(folder, own)
 
 
 def check_digests(folder: Path, digests: dict[str, str]) -> None:
@@ -204,13 +137,13 @@ def check_own(root: Path) -> None:
 
 def _refuse_foreign(root: Path) -> None:
     names = {path.name for path in root.iterdir()}
-    foreign = sorted(names - {LOCK, GENERATIONS, MANIFEST, MANIFEST + _PARTIAL})
+    foreign = sorted(names - {LOCK, GENERATIONS, VECTOR_CACHE, MANIFEST, MANIFEST + _PARTIAL})
     if MANIFEST not in names and GENERATIONS in names and LOCK not in names:
         # Every writer of ours leaves its lock file, however it ended.
         foreign = [*foreign, GENERATIONS]
     if MANIFEST not in names and not foreign and GENERATIONS in names:
         inside = [path.name for path in (root / GENERATIONS).iterdir()]
-        foreign = sorted(name for name in inside if not _GENERATION.fullmatch(name.removesuffix(_PARTIAL)))
+        foreign = sorted(name for name in inside if not GENERATION.fullmatch(name.removesuffix(_PARTIAL)))
     if MANIFEST not in names and foreign:
         raise StoreError(f"{root}: holds {foreign[0]!r} and is no index; give an empty or a new directory")
 
@@ -226,7 +159,7 @@ def write_lock(root: Path) -> Iterator[None]:
     lock = filelock.FileLock(root / LOCK, timeout=0)
     with writing(root):
         root.mkdir(parents=True, exist_ok=True)
-        if _exists(root / LOCK):
+        if exists(root / LOCK):
             regular_size(root / LOCK)  # or the lock would be taken of whatever a link leads to
         try:
             lock.acquire()
@@ -249,7 +182,7 @@ def new_generation(root: Path) -> Iterator[Path]:
     with writing(root):
         folder.mkdir(exist_ok=True)
         used = [path.name.removesuffix(_PARTIAL) for path in folder.iterdir()]
-        last = max((int(name) for name in used if _GENERATION.fullmatch(name)), default=0)
+        last = max((int(name) for name in used if GENERATION.fullmatch(name)), default=0)
         if last >= _LAST_GENERATION:
             raise StoreError(f"{folder}: no number is left after {last}; delete {root} to build it anew")
         partial = folder / f"{last + 1:06}{_PARTIAL}"
@@ -302,7 +235,7 @@ def file_sizes(folder: Path) -> dict[str, int]:
     """
     paths = [path for path in sorted(folder.rglob("*")) if path.is_file() and not _is_rewritten(path)]
     sizes = {path.relative_to(folder).as_posix(): path.stat().st_size for path in paths}
-    return {name: size for name, size in sizes.items() if re.fullmatch(_FILE, name)}
+    return {name: size for name, size in sizes.items() if re.fullmatch(FILE, name)}
 
 
 def _is_rewritten(path: Path) -> bool:
@@ -353,7 +286,7 @@ def _counts(root: Path, manifest: Manifest) -> bool:
 def sweep(root: Path, *, keep: set[str]) -> None:
     """Delete generations that no longer count, and what killed writers left."""
     for path in (root / GENERATIONS).iterdir():
-        is_generation = _GENERATION.fullmatch(path.name.removesuffix(_PARTIAL)) is not None
+        is_generation = GENERATION.fullmatch(path.name.removesuffix(_PARTIAL)) is not None
         if is_generation and path.name not in keep and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
 
@@ -365,7 +298,7 @@ def sweep_unfinished(root: Path, current: str | None) -> None:
     """
     if not (root / GENERATIONS).is_dir():
         return
-    names = (path.name for path in (root / GENERATIONS).iterdir() if _GENERATION.fullmatch(path.name))
+    names = (path.name for path in (root / GENERATIONS).iterdir() if GENERATION.fullmatch(path.name))
     finished = sorted((name for name in names if current is not None and int(name) <= int(current)), key=int)
     sweep(root, keep=set(finished[-2:]))
 

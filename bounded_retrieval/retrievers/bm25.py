@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from threading import Lock
 
@@ -13,10 +13,12 @@ from bounded_retrieval.contracts.candidate import Candidate
 from bounded_retrieval.contracts.filters import Filter
 from bounded_retrieval.errors import StoreCorruptError
 from bounded_retrieval.policies.tokenize import TOKENIZER_NAME, stems_of, tokenize
-from bounded_retrieval.retrievers._bm25_backends import Backend, BM25sScorer, score_postings
+from bounded_retrieval.retrievers._bm25_backends import Backend, BM25sScorer
 from bounded_retrieval.retrievers._bm25_corpus import CorpusBuilder
 from bounded_retrieval.retrievers._bm25_files import HEADER, UNITS, Header, read_lexical, write_file, write_lexical
 from bounded_retrieval.retrievers._bm25_index import BM25Settings, LexicalIndex, Statistics
+from bounded_retrieval.retrievers._bm25_masks import Mask
+from bounded_retrieval.retrievers._bm25_postings import score_postings
 from bounded_retrieval.retrievers.units import MemoryUnits, RowUnits, read_units, write_units
 
 
@@ -134,6 +136,10 @@ class BM25Searcher:
             Candidate(unit_id=unit_id, channel="lexical", rank=rank, score=score, unit=units[unit_id])
             for rank, (unit_id, (_, score)) in enumerate(zip(unit_ids, best, strict=True), 1)
         ]
+
+    def masks(self) -> Callable[[Filter], Mask]:
+        """A function that tells which of the units, as they are now, pass a filter: shape (units,), by row."""
+        return self._index.mask
 
     def pushes_down(self, filter: Filter | None) -> bool:  # noqa: ARG002  # the same for every filter
         """Whether the searcher itself decides the whole filter, so that it returns no row that does not pass: yes."""

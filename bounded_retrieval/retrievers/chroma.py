@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import weakref
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from itertools import islice
 from os import PathLike
 from pathlib import Path
-from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -19,11 +17,12 @@ from langchain_core.embeddings import Embeddings
 from bounded_retrieval.contracts.candidate import Candidate, Channel, Unit, searchable_text
 from bounded_retrieval.contracts.filters import Filter, Predicate, compile_filter
 from bounded_retrieval.contracts.normalise import clean_text
-from bounded_retrieval.errors import ConfigurationError, EmbeddingMismatchError, StoreError
+from bounded_retrieval.errors import EmbeddingMismatchError, StoreError
 from bounded_retrieval.retrievers import _chroma_store
 from bounded_retrieval.retrievers._chroma_filter import compile_where, decides_whole, pack_metadata, unpack_metadata
 from bounded_retrieval.retrievers._sharing import OwnProcess, ReadersAndWriter
 from bounded_retrieval.retrievers.embeddings import MiniLMEmbeddings, embedding_identity
+from bounded_retrieval.retrievers.query_vectors import QueryVectors, as_matrix
 from bounded_retrieval.retrievers.units import read_units
 
 if TYPE_CHECKING:
@@ -38,7 +37,6 @@ OVERFETCH_CAP = 1_000
 _SLACK = 8  # rows beyond k, so that equal scores at the cut are told apart by id
 _ADD_BATCH = 64
 _ID_BATCH = 1_000
-_RECENT_QUERIES = 64  # whose vectors are kept
 
 
 class _Row(NamedTuple):
@@ -75,12 +73,10 @@ class ChromaSearcher:
 
     def __init__(self, collection: Collection, embedding: Embeddings, *, id_key: str | None = None) -> None:
         _chroma_store.check_recorded(collection, embedding)
-        self.embedding = embedding
+        self._queries = QueryVectors(embedding)
         self._id_key = id_key
         self._collection: Any = collection
         self._release: Callable[[], object] | None = None
-        self._recent: OrderedDict[str, Any] = OrderedDict()
-        self._recent_lock = Lock()
         self._use = ReadersAndWriter()
         self._process = OwnProcess("dense searcher")
         self._read_only = False
@@ -153,6 +149,15 @@ class ChromaSearcher:
             searcher._own(opened.pop_all())
         return searcher
 
+    @property
+    def embedding(self) -> Embeddings:
+        """What embeds queries and documents; another one must give the same vectors."""
+        return self._queries.embedding
+
+    @embedding.setter
+    def embedding(self, embedding: Embeddings) -> None:
+        self._queries = QueryVectors(embedding)
+
     def _own(self, opened: ExitStack) -> None:
         self._release = weakref.finalize(self, self._process.closing(opened))
 
@@ -170,7 +175,7 @@ class ChromaSearcher:
         if k <= 0 or where is False:
             return []
         self._process.check()  # before the embedding is at work in vain
-        vector = self._embed_query(query)
+        vector = self._queries.vector(query)
         with self._use.reading():
             best = self._best(vector, k, where if isinstance(where, dict) else None, accepts)
         return [
@@ -207,7 +212,7 @@ class ChromaSearcher:
             found = [(answer["ids"], answer["embeddings"]) for answer in self._get(unit_ids, "embeddings")]
         if not any(ids for ids, _ in found):
             return {}
-        vector = self._embed_query(query)
+        vector = self._queries.vector(query)
         self._check_dimensions(len(vector))
         return {
             unit_id: score
@@ -246,7 +251,7 @@ class ChromaSearcher:
 
     def _store(self, batch: list[Unit]) -> None:
         texts = [searchable_text(unit.title, unit.text) for unit in batch]
-        vectors = self._as_matrix(self.embedding.embed_documents(texts), len(batch))
+        vectors = as_matrix(self.embedding, self.embedding.embed_documents(texts), len(batch))
         ids = [unit.unit_id for unit in batch]
         packed = [pack_metadata(unit.to_document().metadata) for unit in batch]
         collection = self._live()
@@ -256,8 +261,7 @@ class ChromaSearcher:
 
     def forget_queries(self) -> None:
         """Let go of the vectors of recent queries, so that the next search embeds its query again."""
-        with self._recent_lock:
-            self._recent.clear()
+        self._queries.forget()
 
     def remove(self, unit_ids: Iterable[str]) -> None:
         """Delete units; ids that are not there are passed over.
@@ -325,30 +329,6 @@ class ChromaSearcher:
             _Row(unit_id, score, Document(id=unit_id, page_content=text or "", metadata=unpack_metadata(metadata)))
             for unit_id, text, metadata, score in zip(ids, texts, metadatas, _cosines(vector, vectors), strict=True)
         ]
-
-    def _embed_query(self, query: str) -> Any:
-        # A run that searches and then scores asks for the same vector twice.
-        text = clean_text(query)
-        with self._recent_lock:
-            if text in self._recent:
-                self._recent.move_to_end(text)
-                return self._recent[text]
-        vector = self._as_matrix([self.embedding.embed_query(text)], 1)[0]
-        with self._recent_lock:
-            self._recent[text] = vector
-            while len(self._recent) > _RECENT_QUERIES:
-                self._recent.popitem(last=False)
-        return vector
-
-    def _as_matrix(self, vectors: Any, rows: int) -> Any:
-        """Vectors as float32 of shape (rows, dimensions)."""
-        matrix: Any = np.empty(0)
-        with suppress(TypeError, ValueError):
-            matrix = np.asarray(vectors, dtype=np.float32)
-        if matrix.shape != (rows, matrix.size // rows) or not np.isfinite(matrix).all():
-            name = embedding_identity(self.embedding)
-            raise ConfigurationError(f"embedding {name}: expected {rows} vector(s) of equal length and finite numbers")
-        return matrix
 
     @contextmanager
     def _explained(self, dimensions: int | None = None) -> Iterator[None]:

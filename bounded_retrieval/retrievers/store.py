@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
+import shutil
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from importlib.metadata import version
-from operator import length_hint
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Literal, Self, TypeVar
 
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 
 from bounded_retrieval.contracts.calibration import Calibration
-from bounded_retrieval.contracts.candidate import Unit
 from bounded_retrieval.errors import (
     ConfigurationError,
     EmbeddingMismatchError,
@@ -25,47 +24,46 @@ from bounded_retrieval.errors import (
     StoreVersionError,
 )
 from bounded_retrieval.policies.tokenize import INDEX_TERMS_NAME
-from bounded_retrieval.retrievers._bm25_backends import score_postings
-from bounded_retrieval.retrievers._bm25_corpus import CorpusBuilder
-from bounded_retrieval.retrievers._bm25_files import UNITS, Header, write_lexical
+from bounded_retrieval.retrievers._accelerated import AcceleratedSearcher
 from bounded_retrieval.retrievers._bm25_index import BM25Settings
 from bounded_retrieval.retrievers._chroma_file import content_digest
 from bounded_retrieval.retrievers._regular_files import digest_of
-from bounded_retrieval.retrievers._store_dense import (
-    BATCH,
-    COLLECTION,
-    DenseWriter,
-    IndexReport,
-    PreviousGeneration,
-    Progress,
-)
+from bounded_retrieval.retrievers._store_build import GenerationBuild, IndexReport, Progress
+from bounded_retrieval.retrievers._store_dense import accelerated
 from bounded_retrieval.retrievers._store_files import (
-    DENSE,
-    INDEX_FORMAT,
-    INDEX_KIND,
-    LEXICAL,
-    RELATIONSHIPS,
-    Manifest,
+    VECTOR_CACHE,
     check_own,
     file_sizes,
     generation_folder,
     generation_name,
     new_generation,
     publish,
-    read_manifest,
     sweep,
     sweep_unfinished,
     write_lock,
     writing,
 )
+from bounded_retrieval.retrievers._store_manifest import (
+    CHROMA_FOLDER,
+    DENSE,
+    INDEX_FORMAT,
+    INDEX_KIND,
+    LEXICAL,
+    RELATIONSHIPS,
+    DenseKind,
+    Manifest,
+    read_manifest,
+)
+from bounded_retrieval.retrievers._store_previous import PreviousGeneration
 from bounded_retrieval.retrievers._store_verify import verified_folder
+from bounded_retrieval.retrievers._vectors import VECTORS
 from bounded_retrieval.retrievers.bm25 import BM25Searcher
-from bounded_retrieval.retrievers.chroma import ChromaSearcher
 from bounded_retrieval.retrievers.embeddings import builtin_embedding, embedding_identity, load_embedding
+from bounded_retrieval.retrievers.exact import EXACT_LIMIT, ExactSearcher
 from bounded_retrieval.retrievers.relationships import RelationshipStore
-from bounded_retrieval.retrievers.units import RowUnits, read_units, write_units
+from bounded_retrieval.retrievers.units import RowUnits
 
-__all__ = ["Index", "IndexReport", "Manifest", "Progress", "build_index", "open_index", "verify_index"]
+__all__ = ["EXACT_LIMIT", "Index", "IndexReport", "Manifest", "Progress", "build_index", "open_index", "verify_index"]
 
 Used = TypeVar("Used")
 
@@ -76,14 +74,14 @@ class Index:
 
     Attributes:
         lexical: the BM25 searcher.
-        dense: the Chroma searcher.
+        dense: the dense searcher: exact, or with a Chroma store for more units than `EXACT_LIMIT`.
         units: where the recheck reads current text.
         manifest: what the directory says of itself.
         relationships: the declared relationships, where the index was built with any.
     """
 
     lexical: BM25Searcher
-    dense: ChromaSearcher
+    dense: ExactSearcher | AcceleratedSearcher
     units: RowUnits
     manifest: Manifest
     relationships: RelationshipStore | None = None
@@ -120,8 +118,8 @@ def open_index(directory: str | Path, *, embedding: Embeddings | None = None, ve
     """Open the generation that counts now. Needs no lock; a writer at work does not disturb it.
 
     Files that are read whole are compared with their SHA-256; texts and postings, which are read piece by piece, are
-    looked at as they are read. A directory that may not be written can be opened: Chroma then works on a private copy
-    of the dense store in the temporary folder, until the index is closed.
+    looked at as they are read, and a Chroma store when it is first searched. A directory that may not be written can be
+    opened; Chroma then works on a private copy of its store in the temporary folder, until the index is closed.
 
     Args:
         directory: what `build_index` wrote.
@@ -132,7 +130,6 @@ def open_index(directory: str | Path, *, embedding: Embeddings | None = None, ve
         StoreMissingError: there is no index.
         StoreVersionError: of another format, or with terms of another tokenizer.
         StoreCorruptError: damaged; names the file.
-        StoreError: no private copy can be made where one is needed.
         EmbeddingMismatchError: built with another embedding, or with a foreign one and none is given.
     """
     root = Path(directory)
@@ -184,56 +181,82 @@ def _with_manifest(root: Path, use: Callable[[Manifest], Used]) -> Used:
                 raise
 
 
-def build_index(
+def build_index(  # noqa: PLR0913  # all but two are keyword-only
     documents: Iterable[Document],
     directory: str | Path,
     *,
     embedding: Embeddings | None = None,
     progress: Progress | None = None,
     relationships: RelationshipStore | None = None,
+    keep: bool = False,
+    dense: Literal["auto", "exact", "chroma"] = "auto",
 ) -> IndexReport:
-    """Make a directory hold exactly the given documents, in both channels, and the given relationships.
+    """Make a directory hold the given documents, in both channels, and the given relationships.
 
     A new generation is built beside the one that counts and put in its place in one step; until then, and after any
-    error or a kill, the old one answers. Only units whose title or text is new are embedded. The generation
+    error or a kill, the old one answers. Only units whose title or text is new are tokenised and embedded. The vectors
+    that a build made before it ended early are kept in the directory and taken by the next one. The generation
     replaced stays until the next build, for readers that have it open; what a killed build left goes with it.
 
     Args:
-        documents: read once; an id missing from them is removed from the index.
+        documents: read once, as a stream; an id missing from them is removed from the index, unless ``keep``.
         directory: empty, new, or an index.
         embedding: for a new index by default MiniLM, for an old one the built-in one that it was built with.
         progress: called about every 64 units.
-        relationships: what `Index.relationships` will be; none drops those of an old index. Their source units need
-            not be among the documents: whether a source exists is asked when a relationship is followed.
+        relationships: what `Index.relationships` will be; none drops those of an old index, unless ``keep``. Their
+            source units need not be among the documents: whether a source exists is asked when a relationship is
+            followed.
+        keep: add to the index: units, and relationships where none are given, stay as far as they are not given again.
+        dense: how the dense channel will be searched: ``exact`` compares every vector, ``chroma`` goes through a graph
+            where there are more than `EXACT_LIMIT` units to look at, ``auto`` is exact up to that many.
 
     Raises:
         SourceError: a document is not usable, or there is none.
+        ConfigurationError: ``dense`` is something else.
         StoreBusyError: another process is writing the index; it is not waited for.
         StoreError: the directory holds something else, or cannot be written: the disk is full, for example. The old
             index is as it was.
-        StoreVersionError, StoreCorruptError: its manifest cannot be read; deleting the directory is the way.
+        StoreVersionError, StoreCorruptError: its manifest cannot be read; deleting the directory is the way. With
+            ``keep`` also where anything in it is damaged.
         EmbeddingMismatchError: it was built with another embedding.
     """
     root = Path(directory)
+    if dense not in ("auto", "exact", "chroma"):
+        raise ConfigurationError(f"dense: expected 'auto', 'exact' or 'chroma' (got {dense!r})")
     check_own(root)
     _matching_embedding(root, _read_previous(root), embedding)
     with write_lock(root):
         previous = _read_previous(root)
-        chosen = _matching_embedding(root, previous, embedding)
+        task = _Task(root, previous, _matching_embedding(root, previous, embedding), keep, dense, relationships)
         sweep_unfinished(root, previous.generation if previous else None)
         tell = progress or (lambda _stage, _done, _total: None)
         with new_generation(root) as partial:
-            old = PreviousGeneration.read(root, previous)
-            if relationships is not None:
-                with writing(root):
-                    relationships.to_jsonl(partial / RELATIONSHIPS)
-            report, manifest = _write_generation(documents, partial, old, chosen, tell)
+            report, manifest = _write_generation(documents, partial, task, tell)
             tell("publish", report.units, report.units)
             publish(root, partial, manifest)
         sweep(root, keep={manifest.generation, *([previous.generation] if previous else [])})
-    if relationships is not None:
-        return replace(report, relationships=len(relationships))
-    return replace(report, relationships_dropped=previous is not None and RELATIONSHIPS in previous.files)
+        with suppress(OSError):
+            (root / VECTOR_CACHE).unlink(missing_ok=True)
+    return report
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What a build is asked for."""
+
+    root: Path
+    previous: Manifest | None
+    embedding: Embeddings
+    keep: bool
+    dense: str
+    relationships: RelationshipStore | None
+
+    @property
+    def kept_relationships(self) -> Path | None:
+        """The file of the old relationships, where they stay."""
+        if self.keep and self.relationships is None and self.previous and RELATIONSHIPS in self.previous.files:
+            return generation_folder(self.root, self.previous) / RELATIONSHIPS
+        return None
 
 
 def _read_previous(root: Path) -> Manifest | None:
@@ -265,27 +288,16 @@ def _open_generation(root: Path, manifest: Manifest, embedding: Embeddings) -> I
     with ExitStack() as opened:
         lexical = BM25Searcher.open(folder / LEXICAL)
         opened.callback(lexical.close)
-        try:
-            dense = ChromaSearcher.open(folder / DENSE, embedding, collection_name=COLLECTION, read_only=True)
-        except StoreMissingError as error:
-            raise StoreCorruptError(str(error)) from error
-        opened.callback(dense.close)
         if (lexical.settings.k1, lexical.settings.b) != (manifest.k1, manifest.b):
             raise StoreCorruptError(f"{folder / LEXICAL}: k1 and b are not those of the manifest")
-        for searcher, part in ((lexical, LEXICAL), (dense, DENSE)):
-            units = _count(searcher, folder / part)
-            if units != manifest.units:
-                raise StoreCorruptError(f"{folder / part}: {units} units, expected {manifest.units}")
+        if len(lexical) != manifest.units:
+            raise StoreCorruptError(f"{folder / LEXICAL}: {len(lexical)} units, expected {manifest.units}")
+        path, mask = folder / DENSE / VECTORS, lexical.masks()
+        exact = ExactSearcher.open(path, lexical.units, embedding, manifest.dimensions, mask=mask)
         relationships = _open_relationships(folder, manifest)
         opened.pop_all()
+    dense = accelerated(exact, root, manifest, EXACT_LIMIT) if manifest.dense == "chroma" else exact
     return Index(lexical, dense, lexical.units, manifest, relationships)
-
-
-def _count(searcher: BM25Searcher | ChromaSearcher, folder: Path) -> int:
-    try:
-        return len(searcher)
-    except StoreError as error:
-        raise StoreError(f"{folder}: {error}") from error
 
 
 def _open_relationships(folder: Path, manifest: Manifest) -> RelationshipStore | None:
@@ -299,54 +311,78 @@ def _open_relationships(folder: Path, manifest: Manifest) -> RelationshipStore |
 
 
 def _write_generation(
-    documents: Iterable[Document], partial: Path, old: PreviousGeneration, embedding: Embeddings, progress: Progress
+    documents: Iterable[Document], partial: Path, task: _Task, progress: Progress
 ) -> tuple[IndexReport, Manifest]:
-    with writing(partial.parent.parent):
-        (partial / LEXICAL).mkdir()
-    builder = CorpusBuilder()
-    with DenseWriter.open(partial / DENSE, old, embedding, progress) as dense:
-        units = _through(documents, builder, dense, progress)
-        if write_units(partial / LEXICAL / UNITS, units) == 0:
-            raise SourceError(f"{partial.parent.parent}: no units to index; to drop an index, delete that directory")
-        dimensions = dense.finish()
-    report = dense.report()
-    progress("lexical", report.units, report.units)
-    settings = BM25Settings()
-    with writing(partial.parent.parent):
-        _write_lexical(partial / LEXICAL, builder, sorted(dense.seen), settings)
-    files = file_sizes(partial)
-    manifest = Manifest(
+    work = partial / "work"
+    with ExitStack() as opened:
+        with writing(task.root):
+            work.mkdir()
+        build = GenerationBuild(
+            root=task.root,
+            partial=partial,
+            old=_taken_over(opened, task, work),
+            embedding=task.embedding,
+            keep=task.keep,
+            progress=progress,
+        )
+        opened.callback(build.close)
+        kept = _write_relationships(partial, task)
+        build.read(documents)
+        build.embed()
+        build.order_words()
+        build.order_vectors()
+        build.draw_graph(_kind(task.dense, build.units))
+        build.clean_up()
+    progress("publish", 0, build.units)
+    before = task.previous is not None and RELATIONSHIPS in task.previous.files
+    count = len(task.relationships) if task.relationships is not None else kept
+    dropped = before and task.relationships is None and not task.keep
+    report = replace(build.report(), relationships=count, relationships_dropped=dropped)
+    return report, _manifest(partial, task, build, report)
+
+
+def _kind(asked: str, units: int) -> DenseKind:
+    return "chroma" if asked == "chroma" or (asked == "auto" and units > EXACT_LIMIT) else "exact"
+
+
+def _taken_over(opened: ExitStack, task: _Task, work: Path) -> PreviousGeneration | None:
+    """The old generation. A damaged one counts as none, unless its units are to stay."""
+    if task.previous is None:
+        return None
+    try:
+        return PreviousGeneration.read(opened, task.root, task.previous, work)
+    except StoreError:
+        if task.keep:
+            raise
+        return None
+
+
+def _write_relationships(partial: Path, task: _Task) -> int:
+    """Write the relationships that are given, or copy those that stay; how many of these there are."""
+    path, old = partial / RELATIONSHIPS, task.kept_relationships
+    with writing(task.root):
+        if task.relationships is not None:
+            task.relationships.to_jsonl(path)
+        if old is not None:
+            shutil.copyfile(old, path)
+    return 0 if old is None else len(RelationshipStore.from_jsonl(path))
+
+
+def _manifest(partial: Path, task: _Task, build: GenerationBuild, report: IndexReport) -> Manifest:
+    files, settings = file_sizes(partial), BM25Settings()
+    return Manifest(
         kind=INDEX_KIND,
         format=INDEX_FORMAT,
         package_version=version("bounded-retrieval"),
         tokenizer=INDEX_TERMS_NAME,
-        embedding=embedding_identity(embedding),
-        dimensions=dimensions,
+        embedding=embedding_identity(task.embedding),
+        dimensions=build.dimensions,
         k1=settings.k1,
         b=settings.b,
         units=report.units,
         generation=generation_name(partial),
         files=files,
         digests={name: digest_of(partial / name) for name in files},
-        dense_rows=content_digest(partial / DENSE),
+        dense=report.dense,
+        dense_rows=content_digest(partial / DENSE / CHROMA_FOLDER) if report.dense == "chroma" else None,
     )
-    return report, manifest
-
-
-def _through(
-    documents: Iterable[Document], builder: CorpusBuilder, dense: DenseWriter, progress: Progress
-) -> Iterator[Unit]:
-    """The units of the documents, each shown to both channels on its way."""
-    total = length_hint(documents) or None
-    for count, unit in enumerate(read_units(documents), 1):
-        builder.add(unit)
-        dense.take(unit)
-        if count % BATCH == 0:
-            progress("read", count, total)
-        yield unit
-
-
-def _write_lexical(folder: Path, builder: CorpusBuilder, unit_ids: list[str], settings: BM25Settings) -> None:
-    corpus = builder.build(unit_ids)
-    postings = score_postings(corpus, k1=settings.k1, b=settings.b)
-    write_lexical(folder, Header.of(settings, len(corpus)), corpus, postings)

@@ -13,7 +13,8 @@ import os
 import sqlite3
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import islice
 from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any
@@ -23,23 +24,23 @@ from langchain_core.documents import Document
 from bounded_retrieval.contracts.candidate import Unit
 from bounded_retrieval.contracts.normalise import clean_text, fingerprint
 from bounded_retrieval.errors import SourceError, StoreCorruptError, StoreError, StoreMissingError, quoted
+from bounded_retrieval.retrievers._units_writer import UnitsWriter
+
+_UNITS_PER_WRITE = 256
 
 _IDS_PER_QUERY = 900
 """SQLite takes at least 999 variables in one statement."""
 
-# Texts stay in the order they arrived in; the small table ``units`` puts them in the order of their ids.
-_SCHEMA = """
-CREATE TABLE texts (place INTEGER PRIMARY KEY, fingerprint TEXT, title TEXT, metadata TEXT, text TEXT);
-CREATE TABLE units (row INTEGER PRIMARY KEY, unit_id TEXT NOT NULL UNIQUE, place INTEGER NOT NULL);
-"""
-
 _IDS = "SELECT row, unit_id FROM units ORDER BY row"
 _METADATA = "SELECT row, unit_id, title, metadata FROM units JOIN texts USING (place) ORDER BY row"
 _TEXTS = "SELECT row, unit_id, fingerprint, title, metadata, text FROM units JOIN texts USING (place) ORDER BY row"
-_TEXTS_OF = "SELECT unit_id, fingerprint, title, metadata, text FROM units JOIN texts USING (place) WHERE unit_id IN"
+_TEXTS_OF = (
+    "SELECT unit_id, fingerprint, title, metadata, text FROM units LEFT JOIN texts USING (place) WHERE unit_id IN"
+)
 
+# By the last row alone, in the time that one row takes: what is missing before it is found when it is read.
 _CHECK = """
-SELECT (SELECT count(*) FROM units), (SELECT count(*) FROM texts), page_count * page_size
+SELECT (SELECT max(row) + 1 FROM units), (SELECT count(*) FROM (SELECT 1 FROM texts LIMIT 1)), page_count * page_size
 FROM pragma_page_count, pragma_page_size
 """
 
@@ -54,7 +55,7 @@ def read_units(documents: Iterable[Document], id_key: str | None = None) -> Iter
     Raises:
         SourceError: a text is blank, or one id stands for two texts.
     """
-    fingerprints: dict[str, str] = {}
+    fingerprints: dict[str, bytes] = {}  # some 200 bytes for each unit, with its id
     for position, document in enumerate(documents, 1):
         if not isinstance(document, Document):
             raise SourceError(f"document {position}: expected a langchain Document (got {type(document).__name__})")
@@ -62,11 +63,11 @@ def read_units(documents: Iterable[Document], id_key: str | None = None) -> Iter
         unit = Unit.from_document(document, None if own_id is None else str(own_id))
         if not unit.text.strip():
             raise SourceError(f"unit {quoted(unit.unit_id)} (document {position}): its text is blank")
-        known = fingerprints.get(unit.unit_id)
-        if known is None:
-            fingerprints[unit.unit_id] = unit.fingerprint
+        own = bytes.fromhex(unit.fingerprint)
+        known = fingerprints.setdefault(unit.unit_id, own)
+        if known is own:
             yield unit
-        elif known != unit.fingerprint:
+        elif known != own:
             raise SourceError(f"unit {quoted(unit.unit_id)} (document {position}): the same id stands for two texts")
 
 
@@ -162,9 +163,10 @@ class SqliteUnits:
         with ExitStack() as opened:
             opened.callback(self.close)
             with self._connection() as connection:
-                self._count, texts, size = connection.execute(_CHECK).fetchone()
-            if (texts, size) != (self._count, self.path.stat().st_size):
-                raise StoreCorruptError(f"{self.path}: not whole ({texts} texts for {self._count} units, {size} bytes)")
+                count, texts, size = connection.execute(_CHECK).fetchone()
+            self._count = count or 0
+            if (bool(texts), size) != (bool(self._count), self.path.stat().st_size):
+                raise StoreCorruptError(f"{self.path}: not whole ({self._count} units, {size} bytes)")
             opened.pop_all()
 
     def __len__(self) -> int:
@@ -176,6 +178,11 @@ class SqliteUnits:
     def ids(self) -> list[str]:
         """All ids, ascending."""
         return [unit_id for (unit_id,) in self._by_row(_IDS)]
+
+    def at_places(self, places: Sequence[int]) -> list[tuple[str, str]]:
+        """Title and text of the units that arrived at these places, ascending."""
+        rows = self._many("SELECT place, title, text FROM texts WHERE place IN", [int(place) for place in places])
+        return [(title, text) for _, title, text in sorted(rows)]
 
     def fetch(self, unit_ids: Sequence[str]) -> dict[str, Document]:
         """The units that exist, by id, in the order asked for."""
@@ -342,27 +349,11 @@ def write_units(path: str | Path, units: Iterable[Unit]) -> int:
     Raises:
         StoreError: the file exists, or SQLite cannot write it (a full disk, for example).
     """
-    if Path(path).exists():
-        raise StoreError(f"{path}: exists already")
-    ids: list[str] = []
-
-    def records() -> Iterator[tuple[int, str, str, str, str]]:
-        for unit in units:
-            ids.append(unit.unit_id)
-            metadata = json.dumps(unit.metadata, ensure_ascii=False, separators=(",", ":"))
-            yield len(ids) - 1, unit.fingerprint, unit.title, metadata, unit.text
-
-    try:
-        with closing(sqlite3.connect(path)) as connection, connection:
-            # A file that was not finished is thrown away, so nothing needs to be rolled back.
-            connection.executescript(f"PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; {_SCHEMA}")
-            connection.executemany("INSERT INTO texts VALUES (?, ?, ?, ?, ?)", records())
-            ordered = sorted(range(len(ids)), key=ids.__getitem__)
-            rows = ((row, ids[place], place) for row, place in enumerate(ordered))
-            connection.executemany("INSERT INTO units VALUES (?, ?, ?)", rows)
-    except sqlite3.Error as error:
-        raise StoreError(f"{path}: {error}") from error
-    return len(ids)
+    with UnitsWriter(Path(path)) as writer:
+        waiting = iter(units)
+        while batch := list(islice(waiting, _UNITS_PER_WRITE)):
+            writer.add(batch)
+        return len(writer.finish())
 
 
 def _metadata_of(unit: Unit) -> dict[str, Any]:

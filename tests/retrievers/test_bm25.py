@@ -250,7 +250,7 @@ def test_every_filter_is_decided_by_the_searcher_itself(searcher):
 
 def test_latest_filters_are_kept_within_a_bound_of_bytes(monkeypatch):
     """Masks of the filters used last are kept, and no more of them than the bound allows."""
-    monkeypatch.setattr(_bm25_index, "_CACHED_MASK_BYTES", 6_000)
+    monkeypatch.setattr(_bm25_index, "CACHED_MASK_BYTES", 6_000)
     searcher = BM25Searcher.from_documents(DOCUMENTS)
     for number in range(100):
         assert searcher.search("pump", 5, {"kind": number}) == []

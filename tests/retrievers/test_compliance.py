@@ -10,7 +10,7 @@ from langchain_chroma import Chroma
 from langchain_core.documents import Document
 from langchain_core.vectorstores import InMemoryVectorStore
 
-from bounded_retrieval import BM25Searcher, ChromaSearcher
+from bounded_retrieval import BM25Searcher, ChromaSearcher, ExactSearcher
 from bounded_retrieval.retrievers.embeddings import load_embedding
 from bounded_retrieval.retrievers.langchain import as_searcher
 from bounded_retrieval.testing.compliance import SearcherCompliance
@@ -37,6 +37,13 @@ class TestChroma(SearcherCompliance):
 
     def build(self, documents: Sequence[Document]) -> Any:
         return ChromaSearcher.from_documents(documents, EMBEDDING)
+
+
+class TestExact(SearcherCompliance):
+    channel = "dense"
+
+    def build(self, documents: Sequence[Document]) -> Any:
+        return ExactSearcher.from_documents(documents, EMBEDDING)
 
 
 class TestInMemoryVectorStore(SearcherCompliance):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
+import sys
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,8 @@ from bounded_retrieval.retrievers._chroma_file import CHROMA
 from bounded_retrieval.retrievers._chroma_filter import METADATA_KEY, unpack_metadata
 from bounded_retrieval.retrievers._store_files import copy_chroma
 from bounded_retrieval.retrievers.units import write_units
+
+sys.path.insert(0, str(Path(__file__).parent))
 
 UNITS = [
     Document(id="a", page_content="The pump hums at night."),
@@ -74,11 +78,11 @@ def test_what_is_no_document_is_named_by_its_place() -> None:
     assert told == "document 2: expected a langchain Document (got str)"
 
 
-def test_a_row_beyond_the_last_is_named(words: Path) -> None:
+def test_a_row_that_is_none_is_named(words: Path) -> None:
     """An id that stands for a row that is not there."""
-    execute(words / "units.sqlite", "UPDATE units SET row = 99 WHERE unit_id = 'b'")
+    execute(words / "units.sqlite", "UPDATE units SET row = -7 WHERE unit_id = 'a'")
     with closing(BM25Searcher.open(words)) as searcher:
-        told = said(errors.StoreCorruptError, lambda: searcher.score("valve", ["b"]))
+        told = said(errors.StoreCorruptError, lambda: searcher.score("valve", ["a"]))
     assert told == f"{words / 'units.sqlite'}: the row of an id is none of 0 to 1"
 
 
@@ -174,11 +178,25 @@ def test_a_dense_store_that_cannot_be_copied_is_named(tmp_path: Path, monkeypatc
     assert told == f"{tmp_path / 'other' / CHROMA}: disk I/O error"
 
 
-def test_a_dense_store_that_lost_units_is_not_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Building fails with both numbers, and there is no index."""
-    monkeypatch.setattr(ChromaSearcher, "__len__", lambda _: 1)
-    told = said(errors.StoreCorruptError, lambda: build_index(UNITS, tmp_path / "index", embedding=VECTORS))
-    assert told == "dense store: holds 1 units, expected 2"
+@pytest.mark.parametrize("broken", ["count", "upsert"])
+def test_a_dense_store_that_lost_units_is_not_published(
+    broken: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Building fails with both numbers, or with what Chroma says and the room on the disk, and there is no index."""
+    from chromadb.api.models.Collection import Collection
+    from chromadb.errors import InternalError
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise InternalError("lost\nand more")
+
+    monkeypatch.setattr(Collection, broken, refuse if broken == "upsert" else lambda _: 1)
+    build = partial(build_index, UNITS, tmp_path / "index", embedding=VECTORS, dense="chroma")
+    expected = errors.StoreError if broken == "upsert" else errors.StoreCorruptError
+    told = said(expected, build)
+    place = tmp_path / "index" / "generations" / "000001.partial" / "dense" / "chroma"
+    assert told.startswith(
+        f"{place}: {'cannot be written (lost; ' if broken == 'upsert' else 'holds 1 units, expected 2'}"
+    )
     assert not (tmp_path / "index" / "manifest.json").exists()
 
 
@@ -196,16 +214,42 @@ def test_relationships_that_are_none_are_named(index: Path) -> None:
     assert str(file) in told
 
 
-def test_a_part_that_cannot_be_counted_is_named(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The folder of the part, and what went wrong there."""
+def test_a_graph_of_other_units_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When it is first searched: the folder, and both numbers."""
+    build_index(UNITS, tmp_path / "index", embedding=VECTORS, dense="chroma")
+    monkeypatch.setattr(ChromaSearcher, "__len__", lambda _: 7)
+    (folder,) = tmp_path.glob("index/generations/*/dense/chroma")
+    with open_index(tmp_path / "index", embedding=VECTORS) as index:
+        told = said(errors.StoreCorruptError, lambda: index.dense.search("pump", 1))
+    assert told == f"{folder}: 7 units, expected 2"
 
-    def refuse(_: ChromaSearcher) -> int:
-        raise errors.StoreError("collection 'units': lost")
 
-    monkeypatch.setattr(ChromaSearcher, "__len__", refuse)
-    (folder,) = index.glob("generations/*/dense")
-    told = said(errors.StoreError, lambda: open_index(index, embedding=VECTORS))
-    assert told == f"{folder}: collection 'units': lost"
+def test_an_older_store_of_other_units_is_built_anew(tmp_path: Path) -> None:
+    """Vectors of an older format that are not those of the units are not taken over."""
+    from older_index import make_older
+
+    root = tmp_path / "index"
+    build_index(UNITS, root, embedding=VECTORS, dense="chroma")
+    make_older(root, 1)
+    execute(root / "generations" / "000001" / "dense" / CHROMA, "UPDATE embeddings SET embedding_id = 'c' WHERE id = 1")
+    with pytest.raises(errors.StoreCorruptError, match="dense: does not hold the vectors of the units"):
+        build_index(UNITS, root, embedding=VECTORS, keep=True)
+    assert build_index(UNITS, root, embedding=VECTORS).embedded == 2
+
+
+def test_an_unknown_kind_of_dense_search_is_told(tmp_path: Path) -> None:
+    """The three that there are, and the one given."""
+    told = said(errors.ConfigurationError, lambda: build_index(UNITS, tmp_path, embedding=VECTORS, dense="hnsw"))
+    assert told == "dense: expected 'auto', 'exact' or 'chroma' (got 'hnsw')"
+
+
+def test_vectors_of_another_length_are_not_mixed(index: Path) -> None:
+    """An embedding of the same name that gives other dimensions is refused, and the old index stays."""
+    other = DeterministicFakeEmbedding(size=5)
+    more = [*UNITS, Document(id="c", page_content="A new unit.")]
+    told = said(errors.EmbeddingMismatchError, lambda: build_index(more, index, embedding=other))
+    assert told.startswith(f"{index}: holds vectors of 4 dimensions, embedding ")
+    assert told.endswith(" gives 5")
 
 
 def test_an_embedding_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -136,13 +136,15 @@ def damage(path, keep):
         path.write_bytes(content[: int(len(content) * keep)])
 
 
-@pytest.mark.parametrize("name", [*(f"lexical/{name}" for name in LEXICAL_FILES), "dense/chroma.sqlite3"])
+@pytest.mark.parametrize(
+    "name", [*(f"lexical/{name}" for name in LEXICAL_FILES), "lexical/marks.npy", "dense/vectors.npy"]
+)
 @pytest.mark.parametrize("keep", [None, 0, 0.5], ids=["deleted", "emptied", "halved"])
 def test_a_damaged_file_is_named_and_a_new_build_repairs(root, name, keep):
     """A file missing or cut short gives an error that names it, or its folder; building again makes a whole index."""
     (path,) = root.glob(f"generations/000001/{name}")
     damage(path, keep)
-    with pytest.raises(StoreCorruptError, match=path.name if "chroma" not in name else "dense"):
+    with pytest.raises(StoreCorruptError, match=path.name):
         open_index(root, embedding=TinyEmbeddings())
     report = build_index(OLD, root, embedding=TinyEmbeddings())
     assert report.embedded == 80
@@ -183,6 +185,11 @@ def test_a_symbolic_link_in_place_of_a_generation_is_refused(root, tmp_path, whi
         {"units": "80"},
         {"units": 0},
         {"dimensions": 0},
+        {"dense": None},
+        {"dense": "hnsw"},
+        {"dense": "chroma"},
+        {"dense_rows": "0" * 64},
+        {"format": 2},
         {"more": 1},
     ],
 )
@@ -214,9 +221,9 @@ def test_a_wrong_unit_count_is_found(root):
 def test_another_format_is_told_apart_from_damage(root):
     """A format of another version is named, whatever else it holds."""
     held = json.loads((root / "manifest.json").read_text())
-    (root / "manifest.json").write_text(json.dumps({**held, "format": 3, "more": 1}))
+    (root / "manifest.json").write_text(json.dumps({**held, "format": 4, "more": 1}))
     for use in (open_index, lambda root, embedding: build_index(OLD, root, embedding=embedding)):
-        with pytest.raises(StoreVersionError, match="format 3; this version reads 2"):
+        with pytest.raises(StoreVersionError, match="format 4; this version reads 3"):
             use(root, embedding=TinyEmbeddings())
 
 

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 
 from bounded_retrieval.errors import StoreCorruptError, StoreError
+from bounded_retrieval.retrievers.chroma import ChromaSearcher
 from bounded_retrieval.retrievers.store import build_index, open_index
 
 DOCUMENTS = [Document(id=f"u{number}", page_content=f"The pump of site {number} hums.") for number in range(20)]
@@ -30,11 +32,11 @@ class Lengths(Embeddings):
 
 
 def _build(directory: Path, documents: Sequence[Document] = DOCUMENTS) -> None:
-    build_index(documents, directory, embedding=Lengths())
+    build_index(documents, directory, embedding=Lengths(), dense="chroma")
 
 
 def _dense(directory: Path) -> Path:
-    return max((directory / "generations").iterdir()) / "dense"
+    return max((directory / "generations").iterdir()) / "dense" / "chroma"
 
 
 @pytest.mark.parametrize("keep", [None, 0, 0.5], ids=["deleted", "emptied", "halved"])
@@ -55,14 +57,17 @@ def test_a_reader_killed_while_chroma_rewrites_its_files_ruins_nothing(
 
 
 def test_a_damaged_chroma_database_is_named_and_built_anew(tmp_path: Path) -> None:
-    """It gives the same clear error every time in one process, and the next build replaces it."""
+    """Searching it gives the same clear error every time in one process, and the next build replaces it."""
     _build(tmp_path)
     database = _dense(tmp_path) / "chroma.sqlite3"
     data = database.read_bytes()
     database.write_bytes(data[:4096] + bytes(len(data) - 4096))
     for _ in range(2):
-        with pytest.raises(StoreCorruptError, match="dense"):
-            open_index(tmp_path, embedding=Lengths())
+        with open_index(tmp_path, embedding=Lengths()) as index:
+            assert index.dense.search("pump", 2, {"site": 3}) == []
+            assert index.dense.score("pump", ["u3"])
+            with pytest.raises(StoreCorruptError, match="dense"):
+                index.dense.search("pump", 2)
     _build(tmp_path, DOCUMENTS[:5])
     with open_index(tmp_path, embedding=Lengths()) as index:
         assert len(index.dense) == 5
@@ -76,17 +81,14 @@ def test_an_error_of_chroma_while_another_is_explained_is_one_of_ours(
     def fail(*_: object, **__: object) -> None:
         raise InternalError("cannot find id")
 
-    _build(tmp_path)
-    with open_index(tmp_path, embedding=Lengths()) as index:
-        get = index.dense._collection.get
-        monkeypatch.setattr(
-            index.dense._collection, "get", lambda **asked: fail() if "limit" in asked else get(**asked)
-        )
+    with closing(ChromaSearcher.from_documents(DOCUMENTS, Lengths(), path=tmp_path)) as dense:
+        get = dense._collection.get
+        monkeypatch.setattr(dense._collection, "get", lambda **asked: fail() if "limit" in asked else get(**asked))
         with pytest.raises(StoreError, match="collection 'units': cannot find id"):
-            index.dense.score("pump", ["u3"])
-        monkeypatch.setattr(index.dense._collection, "query", fail)
+            dense.score("pump", ["u3"])
+        monkeypatch.setattr(dense._collection, "query", fail)
         with pytest.raises(StoreError, match="collection 'units': cannot find id"):
-            index.dense.search("pump", 2)
+            dense.search("pump", 2)
 
 
 def test_a_folder_that_only_looks_like_an_index_is_left_alone(tmp_path: Path) -> None:

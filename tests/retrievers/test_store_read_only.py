@@ -14,7 +14,7 @@ import pytest
 from bounded_retrieval.errors import StoreError
 from bounded_retrieval.retrievers import _chroma_store, _private_copy
 from bounded_retrieval.retrievers.chroma import ChromaSearcher
-from bounded_retrieval.retrievers.store import build_index, open_index
+from bounded_retrieval.retrievers.store import build_index, open_index, verify_index
 
 sys.path.insert(0, str(Path(__file__).parent))
 from test_store_verify import DOCUMENTS, CountingEmbeddings, ask
@@ -22,8 +22,8 @@ from test_store_verify import DOCUMENTS, CountingEmbeddings, ask
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """An index that nobody has opened."""
-    build_index(DOCUMENTS, tmp_path / "index", embedding=CountingEmbeddings())
+    """An index with a Chroma store that nobody has opened."""
+    build_index(DOCUMENTS, tmp_path / "index", embedding=CountingEmbeddings(), dense="chroma")
     return tmp_path / "index"
 
 
@@ -69,12 +69,25 @@ def test_an_index_that_may_not_be_written_answers(root: Path, temporary: Path) -
     expected, before = ask(Path(shutil.copytree(root, root.with_name("writable")))), state(root)
     with unwritable(root):
         with open_index(root, embedding=CountingEmbeddings(), verify=True) as index:
+            assert index.dense.score("pump", ["u04"])
+            assert list(temporary.iterdir()) == []
+            assert index.dense.search("The pump of site 3 hums.", 1)[0].unit_id == "u03"
             (copy,) = temporary.iterdir()
             assert copy.stat().st_mode & 0o777 == 0o700
-            assert index.dense.search("The pump of site 3 hums.", 1)[0].unit_id == "u03"
-            assert index.dense.score("pump", ["u04"])
         assert list(temporary.iterdir()) == []
         assert ask(root) == expected
+    assert state(root) == before
+
+
+def test_an_exact_index_that_may_not_be_written_needs_no_copy(tmp_path: Path, temporary: Path) -> None:
+    """Nothing is written anywhere to open, ask and verify it."""
+    root = tmp_path / "exact"
+    build_index(DOCUMENTS, root, embedding=CountingEmbeddings())
+    before = state(root)
+    temporary.rmdir()
+    with unwritable(root):
+        assert ask(root)
+        verify_index(root)
     assert state(root) == before
 
 
@@ -93,8 +106,11 @@ def test_where_no_copy_can_be_made_the_error_says_why(
     """One line that names the store and the reason."""
     temporary.rmdir()
     monkeypatch.setattr(_chroma_store, "is_writable", lambda _: False)
-    with pytest.raises(StoreError, match=r"dense: may not be written, and no copy can be made .* \(No such file"):
-        open_index(root, embedding=CountingEmbeddings())
+    with (
+        open_index(root, embedding=CountingEmbeddings()) as index,
+        pytest.raises(StoreError, match=r"chroma: may not be written, and no copy can be made .* \(No such file"),
+    ):
+        index.dense.search("pump", 1)
 
 
 def test_a_full_disk_is_one_that_may_not_be_written(
@@ -118,7 +134,7 @@ def test_a_full_disk_is_one_that_may_not_be_written(
 
 def test_a_store_of_ones_own_is_copied_only_when_asked_for(root: Path, temporary: Path) -> None:
     """A Chroma store is opened in its place or not at all, unless it is opened read-only."""
-    store = root / "generations" / "000001" / "dense"
+    store = root / "generations" / "000001" / "dense" / "chroma"
     with unwritable(root):
         with pytest.raises(StoreError, match="Chroma writes to its folder even to read it, and may not"):
             ChromaSearcher.open(store, CountingEmbeddings())

@@ -4,9 +4,12 @@ import hashlib
 import json
 import shutil
 import sqlite3
+import sys
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
+import numpy as np
 import pytest
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
@@ -14,6 +17,9 @@ from langchain_core.embeddings import Embeddings
 from bounded_retrieval.cli import main
 from bounded_retrieval.errors import StoreCorruptError, StoreError, StoreMissingError, StoreVersionError
 from bounded_retrieval.retrievers.store import build_index, open_index, verify_index
+
+sys.path.insert(0, str(Path(__file__).parent))
+from older_index import make_older
 
 DOCUMENTS = [Document(id=f"u{n:02}", page_content=f"The pump of site {n} hums.") for n in range(20)]
 
@@ -60,36 +66,63 @@ def change_metadata(root: Path) -> None:
 
 
 def change_vector(root: Path) -> None:
-    """Change what opening does not compare: a vector in Chroma's file."""
-    with closing(sqlite3.connect(generation(root) / "dense" / "chroma.sqlite3")) as connection, connection:
+    """Change what opening does not compare: a vector, for another one."""
+    path = generation(root) / "dense" / "vectors.npy"
+    vectors = np.load(path)
+    vectors[[3, 4]] = vectors[[4, 3]]
+    np.save(path, vectors)
+
+
+def change_graph(root: Path) -> None:
+    """Change what even searching does not compare: a vector in Chroma's file."""
+    with closing(sqlite3.connect(generation(root) / "dense" / "chroma" / "chroma.sqlite3")) as connection, connection:
         connection.execute("UPDATE embeddings_queue SET vector = x'00000000000000000000000000000000' WHERE seq_id = 3")
 
 
-def test_an_index_that_was_asked_is_as_it_was_written(root: Path) -> None:
+CHANGES = [(change_metadata, "auto"), (change_vector, "auto"), (change_graph, "chroma")]
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Callable[[str], Path]:
+    """Makes an index of a kind."""
+
+    def make(dense: str) -> Path:
+        build_index(DOCUMENTS, tmp_path / dense, embedding=CountingEmbeddings(), dense=dense)
+        return tmp_path / dense
+
+    return make
+
+
+def test_an_index_that_was_asked_is_as_it_was_written(made: Callable[[str], Path]) -> None:
     """Chroma writes to its file whenever it is opened; verifying looks at what the file holds."""
-    before = (generation(root) / "dense" / "chroma.sqlite3").read_bytes()
+    root = made("chroma")
+    before = (generation(root) / "dense" / "chroma" / "chroma.sqlite3").read_bytes()
     assert ask(root) == ask(root)
-    assert (generation(root) / "dense" / "chroma.sqlite3").read_bytes() != before
+    assert (generation(root) / "dense" / "chroma" / "chroma.sqlite3").read_bytes() != before
     assert verify_index(root).units == 20
     with open_index(root, embedding=CountingEmbeddings(), verify=True) as index:
         assert len(index.units) == 20
 
 
-@pytest.mark.parametrize("change", [change_metadata, change_vector])
-def test_verifying_finds_what_opening_does_not_read(root: Path, change) -> None:
+@pytest.mark.parametrize(("change", "dense"), CHANGES)
+def test_verifying_finds_what_opening_does_not_read(made: Callable[[str], Path], change, dense: str) -> None:
     """The index opens and answers; verifying it names the file."""
+    root = made(dense)
     change(root)
     assert ask(root)
     for verify in (verify_index, lambda root: open_index(root, embedding=CountingEmbeddings(), verify=True)):
-        with pytest.raises(StoreCorruptError, match=r"(units|chroma)\.sqlite3?: damaged"):
+        with pytest.raises(StoreCorruptError, match=r"(units\.sqlite|vectors\.npy|chroma\.sqlite3): damaged"):
             verify(root)
 
 
-@pytest.mark.parametrize("change", [change_metadata, change_vector])
-def test_a_build_takes_nothing_over_that_is_damaged(root: Path, change) -> None:
-    """Building again over an index that verifying would refuse embeds every unit anew, and the result is whole."""
+@pytest.mark.parametrize(("change", "dense"), CHANGES)
+def test_a_build_takes_nothing_over_that_is_damaged(made: Callable[[str], Path], change, dense: str) -> None:
+    """Building again over an index that verifying would refuse embeds every unit anew; adding to it is refused."""
+    root = made(dense)
     change(root)
     embedding = CountingEmbeddings()
+    with pytest.raises(StoreCorruptError, match="damaged"):
+        build_index(DOCUMENTS, root, embedding=embedding, keep=True)
     assert build_index(DOCUMENTS, root, embedding=embedding).embedded == embedding.count == 20
     assert verify_index(root).generation == "000002"
     assert build_index(DOCUMENTS, root, embedding=embedding).embedded == 0
@@ -106,16 +139,23 @@ def test_a_text_that_is_not_the_one_written_is_never_given(root: Path) -> None:
         index.units.fetch(["u03"])
 
 
-def test_an_index_from_before_digests_is_told_to_be_built_again(root: Path) -> None:
-    """It does not open; the next build keeps its vectors."""
-    held = json.loads((root / "manifest.json").read_text())
-    older = {name: value for name, value in held.items() if name not in ("digests", "dense_rows")}
-    (root / "manifest.json").write_text(json.dumps({**older, "format": 1}))
+@pytest.mark.parametrize("format", [1, 2])
+@pytest.mark.parametrize("keep", [False, True])
+def test_an_index_of_an_older_format_is_told_to_be_built_again(
+    made: Callable[[str], Path], format: int, keep: bool
+) -> None:
+    """It does not open; the next build reads its vectors from where they are, and embeds none of its units."""
+    root = made("chroma")
+    expected = ask(root)
+    make_older(root, format)
     for use in (ask, verify_index):
-        with pytest.raises(StoreVersionError, match="format 1; this version reads 2; build the index again"):
+        with pytest.raises(StoreVersionError, match=f"format {format}; this version reads 3; build the index again"):
             use(root)
-    assert build_index(DOCUMENTS, root, embedding=CountingEmbeddings()).embedded == 0
-    assert ask(root)
+    given = [Document(id="v", page_content="A valve.")] + ([] if keep else DOCUMENTS)
+    report = build_index(given, root, embedding=CountingEmbeddings(), keep=keep)
+    assert (report.embedded, report.added, report.unchanged, report.dense) == (1, 1, 20, "exact")
+    assert ask(root) == expected
+    assert verify_index(root).format == 3
 
 
 def renumber(root: Path, number: str) -> None:
@@ -155,13 +195,12 @@ def test_a_build_writes_through_no_link(root: Path, tmp_path: Path, name: str) -
     assert theirs.read_text() == "theirs"
 
 
-def test_the_dense_searcher_of_an_index_is_not_edited(root: Path) -> None:
-    """Units come and go by building again; an edit would be lost on a private copy, and would be damage elsewhere."""
-    with open_index(root, embedding=CountingEmbeddings()) as index:
-        for edit in (lambda: index.dense.remove(["u03"]), lambda: index.dense.add(DOCUMENTS[:1])):
-            with pytest.raises(StoreError, match="opened read-only; an index is changed by building it again"):
-                edit()
-    verify_index(root)
+@pytest.mark.parametrize("dense", ["exact", "chroma"])
+def test_the_dense_searcher_of_an_index_is_not_edited(made: Callable[[str], Path], dense: str) -> None:
+    """Units come and go by building again: neither kind has a way to add or remove any."""
+    with open_index(made(dense), embedding=CountingEmbeddings()) as index:
+        assert not hasattr(index.dense, "add")
+        assert not hasattr(index.dense, "remove")
 
 
 def test_the_command_verifies(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,6 +5,7 @@ import sqlite3
 import string
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import pytest
 from hypothesis import given
@@ -14,6 +15,7 @@ from langchain_core.documents import Document
 from bounded_retrieval.contracts.normalise import content_id
 from bounded_retrieval.contracts.ports import UnitSource
 from bounded_retrieval.errors import SourceError, StoreCorruptError, StoreError, StoreMissingError
+from bounded_retrieval.retrievers._units_writer import UnitsWriter
 from bounded_retrieval.retrievers.units import EditedUnits, MemoryUnits, SqliteUnits, read_units, write_units
 
 PUMP = Document(
@@ -176,7 +178,7 @@ def _drop_a_table(path):
     connection.close()
 
 
-@pytest.mark.parametrize("damage", [_truncate, _overwrite, _drop_a_text, _drop_a_table])
+@pytest.mark.parametrize("damage", [_truncate, _overwrite, _drop_a_table])
 def test_a_damaged_file_is_named(tmp_path, damage):
     """A truncated, foreign or incomplete file is reported as damaged, not as an SQLite error."""
     path = tmp_path / "units.sqlite"
@@ -184,6 +186,19 @@ def test_a_damaged_file_is_named(tmp_path, damage):
     damage(path)
     with pytest.raises(StoreCorruptError, match=r"units\.sqlite"):
         SqliteUnits(path)
+
+
+def test_a_missing_text_is_found_when_it_is_read(tmp_path):
+    """Opening does not count the texts; a unit without one is damage for whoever reads it, alone or among all."""
+    path = tmp_path / "units.sqlite"
+    write_units(path, read_units(Document(id=str(n), page_content=f"text {n}") for n in range(9)))
+    _drop_a_text(path)
+    units = SqliteUnits(path)
+    for read in (lambda: units.fetch(["0"]), lambda: list(units.units()), lambda: list(units.metadata())):
+        with pytest.raises(StoreCorruptError, match=r"units\.sqlite"):
+            read()
+    assert list(units.fetch(["1", "none"])) == ["1"]
+    units.close()
 
 
 def test_damaged_metadata_is_found_when_it_is_read(tmp_path):
@@ -198,6 +213,20 @@ def test_damaged_metadata_is_found_when_it_is_read(tmp_path):
     with pytest.raises(StoreCorruptError, match=r"units\.sqlite: metadata"):
         units.fetch(["pump"])
     units.close()
+
+
+def test_units_of_another_file_are_kept_in_the_order_of_their_ids(tmp_path):
+    """A file made over another one holds both, less those replaced, and tells which place each row was given."""
+    write_units(tmp_path / "old", read_units(Document(id=name, page_content=f"old {name}") for name in "dbéa"))
+    added = list(read_units(Document(id=name, page_content=f"new {name}") for name in "cb"))
+    with UnitsWriter(tmp_path / "new") as writer:
+        writer.add(added)
+        places = writer.finish(tmp_path / "old", [1])
+    with closing(SqliteUnits(tmp_path / "new")) as units:
+        texts = [unit.text for unit in units.units()]
+        assert units.at_places([0, 1, 2]) == [("", "new c"), ("", "new b"), ("", "old a")]
+    assert texts == ["old a", "new b", "new c", "old d", "old é"]
+    assert places.tolist() == [2, 1, 0, 4, 5]
 
 
 def test_an_existing_file_is_not_written_over(tmp_path):

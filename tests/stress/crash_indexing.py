@@ -16,18 +16,18 @@ from pathlib import Path
 from typing import Any
 
 # Chroma's parts are imported on first use, which no forked process should have to wait for.
-import chromadb.api.models.Collection
 import chromadb.api.rust
 import chromadb.telemetry.product.posthog  # noqa: F401 - likewise
+from chromadb.api.models.Collection import Collection
 from crash_forks import Tell, append, serve
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 
 from bounded_retrieval.errors import StoreError
 from bounded_retrieval.retrievers import store
-from bounded_retrieval.retrievers._store_files import MANIFEST
+from bounded_retrieval.retrievers._arrays import ArrayWriter
+from bounded_retrieval.retrievers._store_manifest import MANIFEST
 from bounded_retrieval.retrievers.bm25 import BM25Searcher
-from bounded_retrieval.retrievers.chroma import ChromaSearcher
 from bounded_retrieval.retrievers.store import Index, build_index, open_index
 
 WORDS = ("pump", "valve", "gate", "lamp", "filter", "hose", "belt", "fan")
@@ -80,9 +80,9 @@ def work(job: dict[str, Any], tell: Tell) -> Any:
 def _ask(root: Path) -> Any:
     """All that the index answers to a fixed set of questions; its error where it cannot be opened.
 
-    ``exact`` must not differ by anything. ``scores`` are the cosines of all units, whose last digit depends on how often
-    Chroma brought a vector to length 1. ``nearest`` are the ids that dense searches give, which it finds through a graph
-    that it draws anew, at random, whenever a store of less than a thousand vectors is opened.
+    ``exact`` must not differ by anything. ``scores`` are the cosines of all units. ``nearest`` are the ids that dense
+    searches give, which Chroma, where there is a store of it, finds through a graph that it draws anew, at random,
+    whenever a store of less than a thousand vectors is opened.
     """
     try:
         with open_index(root, embedding=HashEmbeddings()) as index:
@@ -124,25 +124,26 @@ def _build(job: dict[str, Any], tell: Tell) -> Any:
         append(log, "stage", stage=stage, operations=operations[0])
         tell(stage[0])
 
-    report = build_index(corpus(job["version"], job["units"]), root, embedding=HashEmbeddings(), progress=progress)
+    units = corpus(job["version"], job["units"])
+    report = build_index(units, root, embedding=HashEmbeddings(), progress=progress, dense=job["dense"])
     append(log, "built", operations=operations[0])
     return {"units": report.units}
 
 
 def _note_chroma(log: str, tell: Tell) -> None:
-    """Note when the dense store of the new generation is being written."""
+    """Note when the Chroma store of the new generation is being written."""
 
     def noted(method: Callable[..., Any]) -> Callable[..., Any]:
-        def write(*given: Any) -> Any:
+        def write(*given: Any, **named: Any) -> Any:
             append(log, "start")
             tell("c")
-            answer = method(*given)
+            answer = method(*given, **named)
             append(log, "end")
             return answer
 
         return write
 
-    ChromaSearcher.add, ChromaSearcher.remove = noted(ChromaSearcher.add), noted(ChromaSearcher.remove)
+    Collection.upsert, Collection.delete = noted(Collection.upsert), noted(Collection.delete)
 
 
 def _count_operations(root: str, last: int | None) -> list[int]:
@@ -177,13 +178,18 @@ def _bug_unswept() -> None:
 
 
 def _bug_in_place() -> None:
-    """The vectors of the generation that counts are changed in place."""
-    from bounded_retrieval.retrievers import _store_dense
+    """The vectors of the generation that counts are written over: the last one is shorter than the new one."""
+    from bounded_retrieval.retrievers import _store_build
 
-    def linked(source: Path, target: Path) -> None:
-        target.symlink_to(source)
+    def in_place(path: Path, dtype: Any, columns: int | None = None) -> Any:
+        if path.name != "vectors.npy":
+            return ArrayWriter(path, dtype, columns)
+        older = sorted(path.parents[2].glob("*/dense/vectors.npy"))
+        for old in older:
+            old.write_bytes(old.read_bytes()[:-4] + b"\0\0\0\0")
+        return ArrayWriter(path, dtype, columns)
 
-    _store_dense.copy_chroma = linked
+    _store_build.ArrayWriter = in_place
 
 
 BUGS: dict[str | None, Callable[[], None]] = {

@@ -2,7 +2,7 @@
 
 Its argument is a folder to work in. Jobs and results are JSON, one a line: ``room``, bytes of a file system of its own beside
 those that the old index takes, ``limit``, bytes that no file may exceed, or ``operation``, the number of the one that fails. With
-``first`` there is no old index, with ``bug`` the build does not clean up.
+``first`` there is no old index, ``dense`` is the kind of index; with ``bug`` the build does not clean up.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ from bounded_retrieval.retrievers import _store_files
 from bounded_retrieval.retrievers.store import build_index
 
 ENOUGH = 64 * 2**20
-OLD_FILES = ["generations", "index.lock", "manifest.json"]
+LEFT = ["generations", "index.lock", "manifest.json", "vectors.partial"]
+"""What a build that ran out of room may leave: the old index, and the vectors that it made, which the next one takes."""
 
 
 def newer() -> list[Document]:
@@ -83,7 +84,13 @@ def build_newer(root: Path, job: dict[str, Any]) -> dict[str, str]:
     if "operation" in job:
         fail_at(root, job["operation"])
     try:
-        build_index(newer(), root, embedding=index.HashEmbeddings(), relationships=index.links())
+        build_index(
+            newer(),
+            root,
+            embedding=index.HashEmbeddings(),
+            relationships=index.links(),
+            dense=job.get("dense", "exact"),
+        )
     except BoundedRetrievalError as error:
         return {"error": str(error), "type": type(error).__name__}
     return {"error": ""}
@@ -132,10 +139,11 @@ class Disks:
         left = sorted(path.relative_to(root).as_posix() for path in root.glob("generations/*"))
         wrong += [f"left: {left}"] * (left != ([] if is_first else ["generations/000001"]))
         names = sorted(path.name for path in root.glob("*"))
-        wrong += [f"left: {names}"] * (not set(names) <= set(OLD_FILES))
+        wrong += [f"left: {names}"] * (not set(names) <= set(LEFT))
         self._resize(root.parent, ENOUGH)
         again = self._child(partial(build_newer, root, {}))
-        return [each for each in [*wrong, again["error"], *self._whole(root)] if each]
+        left = sorted(path.name for path in root.glob("*.partial"))
+        return [each for each in [*wrong, again["error"], *left, *self._whole(root)] if each]
 
     def _old_is_not_intact(self, root: Path) -> list[str]:
         asked = self._child(partial(index.ask, root))

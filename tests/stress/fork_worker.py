@@ -25,7 +25,14 @@ from typing import Any
 from scale import scaled
 from soak_world import QUERIES, HashedWords, documents
 
-from bounded_retrieval import BM25Searcher, ChromaSearcher, build_index, create_bounded_retrieval, open_index
+from bounded_retrieval import (
+    BM25Searcher,
+    ChromaSearcher,
+    ExactSearcher,
+    build_index,
+    create_bounded_retrieval,
+    open_index,
+)
 from bounded_retrieval.retrievers import _sharing
 from bounded_retrieval.retrievers.embeddings import MiniLMEmbeddings
 
@@ -89,8 +96,38 @@ def opened(directory: str) -> Any:
         return packet(graph_over(index.lexical, index.dense))
 
 
+def build(directory: str, dense: str) -> int:
+    """Build an index of a kind; how many units it holds."""
+    return build_index(documents(OWNERS), directory, embedding=HashedWords(), dense=dense).units
+
+
+def exact(directory: str) -> dict[str, Any]:
+    """Fork a process that has searched an open index without a graph: the child goes on with it, and may do more."""
+    build(f"{directory}-exact", "exact")
+    index = open_index(f"{directory}-exact", embedding=HashedWords())
+    memory = ExactSearcher.from_documents(documents(OWNERS), HashedWords())
+    graph = graph_over(index.lexical, index.dense)
+    before = packet(graph)
+    rows = [row.model_dump(mode="json") for row in memory.search(QUERY, 5)]
+
+    def child() -> dict[str, Any]:
+        return {
+            "invoke": tried(lambda: packet(graph) == before),
+            "ainvoke": tried(lambda: asyncio.run(graph.ainvoke({"query": QUERY}))["packet"] == before),
+            "threads": tried(lambda: all(one == before for one in many(graph))),
+            "open": tried(lambda: opened(f"{directory}-exact") == before),
+            "build": tried(lambda: build(f"{directory}-child", "exact") > 0),
+            "memory": tried(lambda: [row.model_dump(mode="json") for row in memory.search(QUERY, 5)] == rows),
+        }
+
+    found = in_child(child)
+    again = [packet(graph) == before, opened(f"{directory}-exact") == before]
+    index.close()
+    return {**found, "parent goes on": again, "chroma": "chromadb" in sys.modules}
+
+
 def after_use(directory: str) -> dict[str, Any]:
-    """Fork a process that has searched an open index: everything that the child might try."""
+    """Fork a process that has searched an open index with a graph: everything that the child might try."""
     index = open_index(directory, embedding=HashedWords())
     memory = ChromaSearcher.from_documents(documents(OWNERS), HashedWords())
     graph = graph_over(index.lexical, index.dense)
@@ -103,7 +140,7 @@ def after_use(directory: str) -> dict[str, Any]:
             "lexical": tried(lambda: packet(graph_over(index.lexical))),
             "index": tried(lambda: index.dense.search(QUERY, 3)),
             "open": tried(lambda: opened(directory)),
-            "build": tried(lambda: build_index(documents(OWNERS), f"{directory}-other", embedding=HashedWords())),
+            "build": tried(lambda: build(f"{directory}-other", "chroma")),
         }
         calls = {
             "search": (QUERY, 3),
@@ -198,7 +235,7 @@ def started(directory: str) -> dict[str, Any]:
     return found
 
 
-CASES = {function.__name__: function for function in (after_use, unguarded, preloaded, busy, started)}
+CASES = {function.__name__: function for function in (exact, after_use, unguarded, preloaded, busy, started)}
 
 if __name__ == "__main__":
     case, folder = sys.argv[1:]

@@ -47,14 +47,14 @@ def restamp(root: Path) -> None:
     path.write_text(json.dumps(held))
 
 
-def _manifest(**changes: Any) -> Case:
+def _manifest(size: str = "few", /, **changes: Any) -> Case:
     def damage(root: Path) -> None:
         held = json.loads((root / "manifest.json").read_text())
         held.update(changes)
         kept = {key: value for key, value in held.items() if value != "(left out)"}
         (root / "manifest.json").write_text(json.dumps(kept))
 
-    return Case(damage)
+    return Case(damage, size=size)
 
 
 def _manifest_text(change: Callable[[str], str | bytes]) -> Case:
@@ -76,21 +76,21 @@ def _file(name: str, change: Callable[[bytes], bytes], expected: str = OPENED) -
 
 def _array(name: str, change: Callable[[Any], Any], expected: str = OPENED, **options: Any) -> Case:
     def damage(root: Path) -> None:
-        path = generation(root) / "lexical" / name
+        path = generation(root) / (name if "/" in name else f"lexical/{name}")
         np.save(path, change(np.load(path)), **options)
         restamp(root)
 
     return Case(damage, expected)
 
 
-def _array_header(shape: str) -> Case:
+def _array_header(shape: str, name: str = "lexical/scores.npy") -> Case:
     """Another shape in the header of an array, everything else as it was."""
 
     def change(data: bytes) -> bytes:
         begin = data.index(b"(")
         return data[:begin] + shape.encode().ljust(data.index(b"\n") - begin) + data[data.index(b"\n") :]
 
-    return _file("lexical/scores.npy", change)
+    return _file(name, change)
 
 
 def _units(statement: str, expected: str, *, stamped: bool = True) -> Case:
@@ -105,15 +105,16 @@ def _units(statement: str, expected: str, *, stamped: bool = True) -> Case:
 
 def _chroma(statement: str, expected: str) -> Case:
     def damage(root: Path) -> None:
-        with closing(sqlite3.connect(generation(root) / "dense" / "chroma.sqlite3")) as connection, connection:
+        path = generation(root) / "dense" / "chroma" / "chroma.sqlite3"
+        with closing(sqlite3.connect(path)) as connection, connection:
             connection.executescript(statement)
 
-    return Case(damage, expected)
+    return Case(damage, expected, "graph")
 
 
-def _dense(make: Callable[[Path], Any], expected: str = OPENED, size: str = "few") -> Case:
+def _dense(make: Callable[[Path], Any], expected: str = ASKED, size: str = "graph") -> Case:
     """Something done in Chroma's folder; ``make`` gets it."""
-    return Case(lambda root: make(generation(root) / "dense"), expected, size)
+    return Case(lambda root: make(generation(root) / "dense" / "chroma"), expected, size)
 
 
 def _segment(dense: Path) -> Path:
@@ -137,6 +138,11 @@ def _spoilt_schema(dense: Path) -> None:
     # Chroma ends the process over a schema that is no UTF-8.
     path = dense / "chroma.sqlite3"
     path.write_bytes(path.read_bytes().replace(b"CREATE TABLE collections", b"CREATE \xceABLE collections"))
+
+
+def _spoilt_vectors(dense: Path) -> None:
+    path = _segment(dense) / "data_level0.bin"
+    path.write_bytes(os.urandom(path.stat().st_size))
 
 
 def _stale_vectors(dense: Path) -> None:
@@ -168,12 +174,17 @@ MANIFESTS: dict[str, Case] = {
     "no format": _manifest(format="(left out)"),
     "a format that is true": _manifest(format=True),
     "a format that is text": _manifest(format="2"),
-    "a format of the future": _manifest(format=3),
+    "a format of the future": _manifest(format=4),
     "a format below nought": _manifest(format=-(2**70)),
     "the format before digests": _manifest(format=1),
     "no digests": _manifest(digests={}),
-    "no digest of the dense rows": _manifest(dense_rows=None),
-    "a digest that is none": _manifest(dense_rows="0" * 63),
+    "the format without vectors": _manifest(format=2),
+    "no digest of the dense rows": _manifest("graph", dense_rows=None),
+    "a digest that is none": _manifest("graph", dense_rows="0" * 63),
+    "no kind of dense search": _manifest(dense="(left out)"),
+    "another kind of dense search": _manifest(dense="hnsw"),
+    "a graph that is not there": _manifest(dense="chroma", dense_rows="0" * 64),
+    "other dimensions": _manifest(dimensions=9),
     "another digest of nothing read": _manifest(digests={"lexical/units.sqlite": "0" * 64}),
     "another kind": _manifest(kind="index"),
     "no files": _manifest(files={}, digests={}),
@@ -241,6 +252,7 @@ LEXICAL: dict[str, Case] = {
     "scores too high": _array("scores.npy", lambda values: values * 1e300, ASKED),
     "scores below nought": _array("scores.npy", lambda values: -values, ASKED),
     "terms of no vocabulary": _array("token_ids.npy", lambda values: values + 2**30, SAME),
+    "marks that are none": _array("marks.npy", lambda values: values + 1, SAME),
     "relationships that are none": _file("relationships.jsonl", lambda data: data + b'{"subject": 1}\n'),
     "relationships nested deeply": _file("relationships.jsonl", lambda data: DEEP.encode()),  # noqa: ARG005 - likewise
     "a relationship of two megabytes": _file("relationships.jsonl", lambda data: b" " * 2_000_000 + data),
@@ -258,9 +270,14 @@ UNITS: dict[str, Case] = {
     "metadata that is no JSON": _units("UPDATE texts SET metadata = '{'", ASKED),
     "metadata nested deeply": _units(f"UPDATE texts SET metadata = '{DEEP[:60_000]}'", ASKED),
     "a unit without a text": _units("UPDATE units SET place = 1000 WHERE row = 3", ASKED),
-    "a row that nobody has": _units("UPDATE units SET row = 1000 WHERE row = 3", ASKED),
+    "a row that nobody has": _units("UPDATE units SET row = 1000 WHERE row = 3", OPENED),
+    "a row below nought": _units("UPDATE units SET row = -1 WHERE row = 3", ASKED),
     "rows exchanged": _units("UPDATE units SET row = row + 1000; UPDATE units SET row = 1059 - row", ASKED),
-    "a text more": _units("INSERT INTO texts VALUES (1000, '', '', '', '')", OPENED),
+    "a text more": _units("INSERT INTO texts VALUES (1000, '', '', '', '')", SAME),
+    "no units": _units("DELETE FROM units", OPENED),
+    "no texts": _units("DELETE FROM texts", OPENED),
+    "a unit less": _units("DELETE FROM units WHERE row = 59", OPENED),
+    "a unit less in the middle": _units("DELETE FROM units WHERE row = 30", ASKED),
     "another schema": _units("ALTER TABLE texts RENAME TO words", OPENED),
     "a view in place of a table": _units(
         "ALTER TABLE texts RENAME TO words; CREATE VIEW texts AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i "
@@ -269,23 +286,40 @@ UNITS: dict[str, Case] = {
     ),
 }
 
+VECTORS: dict[str, Case] = {
+    "no numbers": _array("dense/vectors.npy", lambda values: values * np.nan, ASKED),
+    "numbers without end": _array("dense/vectors.npy", lambda values: values + np.inf, ASKED),
+    "numbers too high": _array("dense/vectors.npy", lambda values: values * np.float32(1e30), ASKED),
+    "vectors too long": _array("dense/vectors.npy", lambda values: values * np.float32(1.5), ASKED),
+    "other numbers": _array("dense/vectors.npy", lambda values: values.astype(np.float64)),
+    "objects": _array("dense/vectors.npy", lambda values: values.astype(object), allow_pickle=True),
+    "a vector less": _array("dense/vectors.npy", lambda values: values[:-1]),
+    "a dimension less": _array("dense/vectors.npy", lambda values: values[:, :-1].copy()),
+    "one row of all": _array("dense/vectors.npy", lambda values: values.reshape(1, -1)),
+    "in columns": _array("dense/vectors.npy", np.asfortranarray),
+    "a shape of 2**59 rows": _array_header(f"({2**59}, 8), }}", "dense/vectors.npy"),
+    "a shape of 10**30 rows": _array_header(f"({10**30}, 8), }}", "dense/vectors.npy"),
+}
+
 DENSE: dict[str, Case] = {
     "a schema that is no text": _dense(_spoilt_schema),
-    "a pipe beside the store": _dense(lambda dense: os.mkfifo(dense / "chroma.sqlite3-journal")),
+    "a pipe beside the store": _dense(lambda dense: os.mkfifo(dense / "chroma.sqlite3-journal"), OPENED),
     "a pipe among the vectors": _dense(
-        lambda dense: (_segment(dense) / "data_level0.bin").unlink() or os.mkfifo(_segment(dense) / "data_level0.bin")
+        lambda dense: (_segment(dense) / "data_level0.bin").unlink() or os.mkfifo(_segment(dense) / "data_level0.bin"),
+        OPENED,
     ),
-    "a link among the vectors": _dense(lambda dense: (_segment(dense) / "more.bin").symlink_to("/etc/passwd")),
-    "vectors of another index": _dense(_stale_vectors),
+    "a link among the vectors": _dense(lambda dense: (_segment(dense) / "more.bin").symlink_to("/etc/passwd"), OPENED),
+    "vectors of another index": _dense(_stale_vectors, OPENED),
     "vectors that nobody stored, spoilt": _dense(
         lambda dense: [path.write_bytes(os.urandom(5_000)) for path in _segment(dense).iterdir()], SAME
     ),
-    "stored vectors gone": _dense(lambda dense: (_segment(dense) / "data_level0.bin").unlink(), size="many"),
-    "no collection": _chroma("DELETE FROM collections", OPENED),
-    "another collection": _chroma("UPDATE collections SET name = 'others'", OPENED),
-    "another embedding recorded": _chroma("UPDATE collection_metadata SET str_value = 'hash-9'", OPENED),
-    "no rows": _chroma("DELETE FROM embeddings", OPENED),
-    "a queue that is none": _chroma("UPDATE embeddings_queue SET vector = x'00'", OPENED),
+    "stored vectors gone": _dense(lambda dense: (_segment(dense) / "data_level0.bin").unlink(), OPENED, "many"),
+    "stored vectors spoilt": _dense(_spoilt_vectors, size="many"),
+    "no collection": _chroma("DELETE FROM collections", ASKED),
+    "another collection": _chroma("UPDATE collections SET name = 'others'", ASKED),
+    "another embedding recorded": _chroma("UPDATE collection_metadata SET str_value = 'hash-9'", ASKED),
+    "no rows": _chroma("DELETE FROM embeddings", ASKED),
+    "a queue that is none": _chroma("UPDATE embeddings_queue SET vector = x'00'", ASKED),
     "metadata that is no JSON": _chroma(
         "UPDATE embedding_metadata SET string_value = '{' WHERE key = '_bounded_retrieval_metadata'", ASKED
     ),
@@ -293,10 +327,16 @@ DENSE: dict[str, Case] = {
         f"UPDATE embedding_metadata SET string_value = '{DEEP[:60_000]}' WHERE key = '_bounded_retrieval_metadata'",
         ASKED,
     ),
-    "another text": _chroma("UPDATE embedding_metadata SET string_value = 'x' WHERE key = 'chroma:document'", FOUND),
-    "tables gone": _chroma("DROP TABLE segments", OPENED),
+    # Under a filter that leaves few units the graph is not asked.
+    "another year": _chroma("UPDATE embedding_metadata SET int_value = 7 WHERE key = 'year'", SAME),
+    "units exchanged": _chroma(
+        "UPDATE embeddings_queue SET id = printf('u%04d', 59 - CAST(substr(id, 2) AS INTEGER))", FOUND
+    ),
+    "tables gone": _chroma("DROP TABLE segments", ASKED),
     "nothing but a database": _dense(
-        lambda dense: (dense / "chroma.sqlite3").write_bytes((dense.parent / "lexical" / "units.sqlite").read_bytes())
+        lambda dense: (dense / "chroma.sqlite3").write_bytes(
+            (dense.parents[1] / "lexical" / "units.sqlite").read_bytes()
+        )
     ),
 }
 
@@ -317,6 +357,7 @@ HANDMADE: dict[str, Case] = {
         "manifest": MANIFESTS,
         "lexical": LEXICAL,
         "units": UNITS,
+        "vectors": VECTORS,
         "dense": DENSE,
         "folders": FOLDERS,
     }.items()

@@ -24,8 +24,8 @@ QUERIES = ("pump of site 3", "valve beside the lamp", "site 17", "belt fan filte
 FILTERS = ({"year": 2026}, {"tenant": "acme", "year": {"$lt": 2026}})
 LONGEST_MESSAGE = 600
 
-# Chroma keeps vectors in files of their own only above a thousand.
-SIZES = {"few": 60, "many": 1_100}
+SIZES = {"few": 60, "graph": 60, "many": 1_100}
+"""Units of the indexes; all but ``few`` have a Chroma store, which keeps vectors in files of its own only above a thousand."""
 
 
 class HashEmbeddings(Embeddings):
@@ -62,8 +62,9 @@ def links() -> RelationshipStore:
 
 
 def build(root: Path, size: str) -> None:
-    """Write one of the two indexes."""
-    build_index(corpus(SIZES[size]), root, embedding=HashEmbeddings(), relationships=links())
+    """Write one of the indexes."""
+    dense = "exact" if size == "few" else "chroma"
+    build_index(corpus(SIZES[size]), root, embedding=HashEmbeddings(), relationships=links(), dense=dense)
 
 
 def answers(index: Index) -> list[Any]:

@@ -25,7 +25,7 @@ import hostile_index as index
 from hostile_forks import HANG_S, Ended, in_a_child
 from hostile_handmade import HANDMADE
 
-from bounded_retrieval.retrievers import _bm25_backends, _regular_files, _store_files, store
+from bounded_retrieval.retrievers import _bm25_backends, _regular_files, _store_manifest, store
 
 SEED = 51_966
 MOST_RSS_ABOVE = 200 * 2**20
@@ -69,7 +69,7 @@ class Cases:
         path = rng.choice(index.files_of(copy))
         while_open = rng.random() < 0.25
         kind = rng.choice(list(index.WHILE_OPEN if while_open else index.ANYWHERE))
-        name = path.name if path.parent.parent.name != "dense" else f"vectors/{path.name}"
+        name = path.name if path.parent.parent.name != "chroma" else f"graph/{path.name}"
         what = {"size": size, "file": name, "kind": kind, "while_open": while_open}
         return {**what, **self._judged(size, partial(index.ANYWHERE[kind], path, rng), bug, while_open=while_open)}
 
@@ -131,7 +131,7 @@ def _blind() -> None:
 
 def _raw() -> None:
     """JSON is read without an eye to what it may be."""
-    _store_files.read_json = lambda path, _: json.loads(path.read_bytes())
+    _store_manifest.read_json = lambda path, _: json.loads(path.read_bytes())
 
 
 def _unchecked() -> None:
@@ -147,12 +147,12 @@ def _waiting() -> None:
 
 def _greedy() -> None:
     """Reading takes memory by what a file says of itself."""
-    _store_files.read_json = lambda path, _: [b"x" * (2 * MOST_RSS_ABOVE), json.loads(path.read_bytes())][1]
+    _store_manifest.read_json = lambda path, _: [b"x" * (2 * MOST_RSS_ABOVE), json.loads(path.read_bytes())][1]
 
 
 def _aborting() -> None:
     """A native part ends the process."""
-    _store_files.read_json = lambda *_: os.abort()
+    _store_manifest.read_json = lambda *_: os.abort()
 
 
 BUGS: dict[str, Bug] = {

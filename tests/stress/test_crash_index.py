@@ -42,11 +42,12 @@ class Builder:
         broken: what went wrong, with the kill after which it did.
     """
 
-    def __init__(self, server: ForkServer, folder: Path, units: int) -> None:
+    def __init__(self, server: ForkServer, folder: Path, units: int, dense: str) -> None:
         self.tally: Counter[str] = Counter()
         self.broken: list[str] = []
         self._server = server
         self._units = units
+        self._dense = dense
         self._folder = folder
         self._root = folder / "index"
         self._log = folder / "index.log"
@@ -68,7 +69,7 @@ class Builder:
         self._version = "old"
         self._seconds = outcome["seconds"]
         self._writes = sum(event["event"] == "start" for event in events)
-        publishing = next(event for event in events if event.get("stage") == "publish")
+        publishing = [event for event in events if event.get("stage") == "publish"][-1]
         built = next(event for event in events if event["event"] == "built")
         self._operations = (publishing["operations"] + 1, built["operations"])
 
@@ -108,7 +109,14 @@ class Builder:
         return "new" if self._version == "old" else "old"
 
     def _job(self, do: str, **more: Any) -> dict[str, Any]:
-        return {"do": do, "log": str(self._log), "root": str(self._root), "units": self._units, **more}
+        return {
+            "do": do,
+            "log": str(self._log),
+            "root": str(self._root),
+            "units": self._units,
+            "dense": self._dense,
+            **more,
+        }
 
     def _answers(self, root: Path) -> Any:
         output = self._server.run(self._job("ask", root=str(root), log=str(self._folder / "ask.log")))["output"]
@@ -120,7 +128,7 @@ class Builder:
         drawn = rng.random()
         if drawn < 0.3:
             return {"kill": {"mark": "b", "count": 1, "after": rng.uniform(0, self._seconds)}}
-        if drawn < 0.6:
+        if drawn < 0.6 and self._writes:
             return {"kill": {"mark": "c", "count": rng.randint(1, self._writes), "after": rng.uniform(0, 0.01)}}
         first, last = self._operations
         return {"operation": rng.randint(1 if drawn < 0.7 else first, last)}
@@ -144,7 +152,7 @@ class Builder:
         left = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
         names = {path.name for path in self._root.iterdir()} if self._root.is_dir() else set()
         more = names - {"manifest.json", "index.lock", "generations"}
-        if is_killed and (len(left) > MOST_GENERATIONS or more - {"manifest.json.partial"}):
+        if is_killed and (len(left) > MOST_GENERATIONS or more - {"manifest.json.partial", "vectors.partial"}):
             found.append(f"leftovers {left}, {more}")
         if not is_killed and (len(left) > MOST_GENERATIONS - 1 or "partial" in " ".join(left) or more):
             found.append(f"leftovers {left}, {more} after a whole build")
@@ -163,10 +171,11 @@ def test_builds_killed_at_random_points_leave_a_whole_index(server: ForkServer, 
     tally: Counter[str] = Counter()
     broken: list[str] = []
     # Above a thousand vectors Chroma keeps them in files of its own.
-    for units, wanted in ((120, scaled(10, 150)), *([(1_200, 50)] if is_full() else [])):
-        folder = tmp_path / str(units)
+    kinds = [(120, "exact", scaled(8, 150)), (120, "chroma", scaled(6, 150))]
+    for units, dense, wanted in [*kinds, *([(1_200, "chroma", 50)] if is_full() else [])]:
+        folder = tmp_path / f"{units}{dense}"
         folder.mkdir()
-        builder = Builder(server, folder, units)
+        builder = Builder(server, folder, units, dense)
         builder.begin()
         while builder.tally["kills"] < wanted:
             for _ in range(rng.randint(1, 4)):
@@ -191,7 +200,7 @@ def test_builds_killed_at_random_points_leave_a_whole_index(server: ForkServer, 
 def test_the_check_of_an_index_bites(server: ForkServer, tmp_path: Path, bug: str, found: str) -> None:
     """A manifest written too early, leftovers that nobody deletes, and vectors changed in place are each found."""
     rng = random.Random(SEED)
-    builder = Builder(server, tmp_path, 120)
+    builder = Builder(server, tmp_path, 120, "exact")
     builder.begin()
     while not builder.broken and builder.tally["kills"] < 30:
         builder.kill(rng, bug)

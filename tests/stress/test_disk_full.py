@@ -21,10 +21,10 @@ FIRST = scaled(2, 20)
 OPERATIONS = scaled(6, 54)
 
 # A build over the old index needs about so much room, and its largest file so many bytes.
-NEEDED, LARGEST = 900_000, 450_000
+NEEDED, LARGEST = {"exact": 300_000, "chroma": 900_000}, {"exact": 120_000, "chroma": 400_000}
 
 # It makes, opens, renames and syncs things about so often.
-MOST_OPERATIONS = 54
+MOST_OPERATIONS = {"exact": 50, "chroma": 60}
 
 
 def spread(rng: random.Random, count: int, most: int) -> list[int]:
@@ -33,15 +33,19 @@ def spread(rng: random.Random, count: int, most: int) -> list[int]:
 
 
 def jobs() -> dict[str, list[dict[str, Any]]]:
-    """Builds on disks of every size, by what they are to show."""
+    """Builds of both kinds of index on disks of every size, by what they are to show."""
     rng = random.Random(SEED)
-    return {
-        "room": [{"room": 4_096 + room} for room in spread(rng, ROOMS, NEEDED)],
-        "first": [{"room": 4_096 + room, "first": True} for room in spread(rng, FIRST, NEEDED)],
-        "limit": [{"limit": 1 + limit} for limit in spread(rng, LIMITS, LARGEST)],
-        "operation": [{"operation": 1 + number} for number in spread(rng, OPERATIONS, MOST_OPERATIONS)],
-        "bug": [{"limit": 50_000, "bug": True}],
-    }
+    made: dict[str, list[dict[str, Any]]] = {"room": [], "first": [], "limit": [], "operation": []}
+    for kind in ("exact", "chroma"):
+        made["room"] += [{"room": 4_096 + room} for room in spread(rng, ROOMS // 2, NEEDED[kind])]
+        made["first"] += [{"room": 4_096 + room, "first": True} for room in spread(rng, FIRST // 2, NEEDED[kind])]
+        made["limit"] += [{"limit": 1 + limit} for limit in spread(rng, LIMITS // 2, LARGEST[kind])]
+        numbers = spread(rng, OPERATIONS // 2, MOST_OPERATIONS[kind])
+        made["operation"] += [{"operation": 1 + number} for number in numbers]
+        for each in made.values():
+            for job in each:
+                job.setdefault("dense", kind)
+    return {**made, "bug": [{"limit": 20_000, "bug": True}]}
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ LIMIT_S = 900
 def found(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Any]:
     """What the worker found in a case; all cases run at once over one small index."""
     folder = tmp_path_factory.mktemp("fork") / "index"
-    build_index(documents(OWNERS), folder, embedding=HashedWords())
+    build_index(documents(OWNERS), folder, embedding=HashedWords(), dense="chroma")
     with ExitStack() as running:
         started = {
             case: running.enter_context(
@@ -42,6 +42,15 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Any]:
         return json.loads(output)
 
     return of
+
+
+def test_an_exact_index_goes_on_in_a_child(found: Callable[[str], Any]) -> None:
+    """Whatever the parent did with an index without a graph, the child does too, and nobody loads Chroma."""
+    case = found("exact")
+    assert case["answer"] == dict.fromkeys(("invoke", "ainvoke", "threads", "open", "build", "memory"), True)
+    assert case["status"] == 7
+    assert case["parent goes on"] == [True, True]
+    assert case["chroma"] is False
 
 
 def test_a_child_of_a_process_that_used_an_index_gets_one_clear_error(found: Callable[[str], Any]) -> None:

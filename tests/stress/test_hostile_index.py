@@ -81,8 +81,10 @@ def test_every_kind_of_damage_and_every_file_had_its_turn(results: list[dict[str
         "manifest.json",
         "units.sqlite",
         "scores.npy",
+        "vectors.npy",
+        "marks.npy",
         "chroma.sqlite3",
-        "vectors/data_level0.bin",
+        "graph/data_level0.bin",
     } <= by_file.keys()
     assert len({result["kind"] for result in done}) == 16
 

@@ -1,0 +1,27 @@
+"""Turns an index of this version with a Chroma store into one of an older format, as earlier versions wrote it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from bounded_retrieval.retrievers._chroma_file import content_digest
+from bounded_retrieval.retrievers._regular_files import digest_of
+from bounded_retrieval.retrievers._store_files import file_sizes
+
+
+def make_older(root: Path, format: int) -> None:
+    """Format 2 held its vectors in a Chroma store and nowhere else; format 1 had no digests besides."""
+    manifest = json.loads((root / "manifest.json").read_text())
+    folder = root / "generations" / manifest["generation"]
+    (folder / "dense" / "vectors.npy").unlink()
+    (folder / "lexical" / "marks.npy").unlink()
+    for path in (folder / "dense" / "chroma").iterdir():
+        path.rename(folder / "dense" / path.name)
+    (folder / "dense" / "chroma").rmdir()
+    held = {name: value for name, value in manifest.items() if name not in ("dense", "dense_rows", "digests")}
+    held["files"] = file_sizes(folder)
+    if format > 1:
+        held["digests"] = {name: digest_of(folder / name) for name in held["files"]}
+        held["dense_rows"] = content_digest(folder / "dense")
+    (root / "manifest.json").write_text(json.dumps({**held, "format": format}))
