@@ -21,7 +21,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 ENVIRONMENTS = ROOT / "build" / "bounds"
-EXTRAS = "bounded-retrieval[fast-embedding,ir-datasets,otel,plots]"
+EXTRAS = "bounded-retrieval[chroma-server,fast-embedding,ir-datasets,milvus,otel,pgvector,plots]"
 LOWER_BOUND = re.compile(r"(?P<name>[A-Za-z0-9._-]+)\s*(?:==|>=)\s*(?P<version>[^,;\s]+)")
 PLUGINS_OFF = "-p no:anyio"
 """Tests use no plugin of anyio, and the version that goes with the lowest bounds warns under the latest pytest."""

@@ -104,9 +104,10 @@ def evidence_lost_on_failure(patch: pytest.MonkeyPatch) -> None:
     """A search that fails empties the packet."""
     found = recheck_and_pack._found
 
-    def emptied(state: Any, units: Any, events: Any) -> Any:
-        failed = any(isinstance(event, SearchAttempted) and event.outcome == "failed" for event in events)
-        return replace(found(state, units, events), **({"candidates": []} if failed else {}))
+    def emptied(state: Any, *given: Any) -> Any:
+        searches = [event for event in state["events"] if event["event"] == "search_attempted"]
+        failed = any(search["outcome"] == "failed" for search in searches)
+        return replace(found(state, *given), **({"candidates": []} if failed else {}))
 
     patch.setattr(recheck_and_pack, "_found", emptied)
 

@@ -169,7 +169,7 @@ class Listed:
 
 def holds_the_query(query: str, texts: Sequence[str], threshold: float) -> bool:
     """Whether one text holds the share of the query's words, and some text every device name: the reference's test."""
-    words = [word for word in query.lower().split() if word not in STOP_WORDS]
+    words = [word for word in query.lower().split() if word.strip("?") and word not in STOP_WORDS]
     names = [word for word in words if any(c.isdigit() for c in word)]
     held = [set(text.lower().split()) for text in texts]
     best = max((sum(word in each for word in words) / len(words) for each in held), default=None)
