@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     from bounded_retrieval.policies.weighted import IdfCoverage, Scorecard
     from bounded_retrieval.retrievers.bm25 import BM25Searcher
     from bounded_retrieval.retrievers.chroma import ChromaSearcher
+    from bounded_retrieval.retrievers.chroma_server import ChromaServerSearcher
+    from bounded_retrieval.retrievers.exact import ExactSearcher
+    from bounded_retrieval.retrievers.milvus import MilvusStore
+    from bounded_retrieval.retrievers.pgvector import PgVectorSearcher
     from bounded_retrieval.retrievers.relationships import RelationshipStore
     from bounded_retrieval.retrievers.store import build_index, open_index
 
@@ -52,16 +56,20 @@ _HOMES = {
     "ChainRules": "policies.chaining",
     "ChainStoppedError": "errors",
     "ChromaSearcher": "retrievers.chroma",
+    "ChromaServerSearcher": "retrievers.chroma_server",
     "DecisionTrace": "contracts.trace",
     "EligibilityView": "contracts.eligibility",
     "EvidenceItem": "contracts.packet",
     "EvidencePacket": "contracts.packet",
+    "ExactSearcher": "retrievers.exact",
     "ExtractiveReader": "policies.reading",
     "Hop": "contracts.chain",
     "IdfCoverage": "policies.weighted",
     "JsonlDiagnostics": "integrations.diagnostics",
     "MetadataView": "policies.metadata_view",
+    "MilvusStore": "retrievers.milvus",
     "NextQuery": "contracts.chain",
+    "PgVectorSearcher": "retrievers.pgvector",
     "ReciprocalRankFusion": "policies.fusion",
     "RelationshipStore": "retrievers.relationships",
     "RetrievalFailedError": "errors",
@@ -94,16 +102,20 @@ __all__ = [
     "ChainRules",
     "ChainStoppedError",
     "ChromaSearcher",
+    "ChromaServerSearcher",
     "DecisionTrace",
     "EligibilityView",
     "EvidenceItem",
     "EvidencePacket",
+    "ExactSearcher",
     "ExtractiveReader",
     "Hop",
     "IdfCoverage",
     "JsonlDiagnostics",
     "MetadataView",
+    "MilvusStore",
     "NextQuery",
+    "PgVectorSearcher",
     "ReciprocalRankFusion",
     "RelationshipStore",
     "RetrievalFailedError",

@@ -126,9 +126,14 @@ EXAMPLE = Script(tested_by="tests/test_examples.py")
 SCRIPTS = {
     "benchmarks/ablation.py": Script(tested_by="tests/test_ablation_benchmark.py"),
     "benchmarks/adversarial_planners.py": Script("", out="| endless plausible questions | 3 | `depth_cap` | 3 | no |"),
+    "benchmarks/build.py": Script("--units 300 --folder {}/build --out {}/build.json", out="| 300 |"),
     "benchmarks/indistinguishability.py": Script("10 --seconds 3", out="told apart"),
     "benchmarks/latency.py": Script("--sizes 200 --queries 3 --indexes {}/bench --out {}/latency.json", out="200"),
     "benchmarks/multihop.py": Script(tested_by="tests/test_multihop_benchmark.py"),
+    "benchmarks/servers.py": Script(
+        "--sizes 30 --backends embedded chroma --out {}/servers.json", out="| chroma | 30 |"
+    ),
+    "benchmarks/throughput.py": Script(tested_by="tests/test_speed_benchmarks.py"),
     "benchmarks/train_scorecard.py": Script("--collections {} --out {}/scorecard.json", out="wrote"),
     "docs/draw_graph.py": Script("{} svg", out="bounded-graph.svg"),
     "tools/bounds.py": Script("constraints", out="langgraph=="),
@@ -365,7 +370,8 @@ def test_advice_in_error_messages_is_good() -> None:
     extras = set(re.findall(r"bounded-retrieval\[([a-z-]+)\]", "\n".join(texts)))
     assert advised == {"index"}
     assert advised <= subcommands().keys()
-    assert extras == PROJECT["optional-dependencies"].keys() - {"otel"}
+    # What the other two need is there as soon as something can be asked of it: a tracer, and Chroma's own client.
+    assert extras == PROJECT["optional-dependencies"].keys() - {"chroma-server", "otel"}
 
 
 SAMPLE = """

@@ -39,6 +39,7 @@ SAID_ELSEWHERE = {
     "evaluation/_drawing.py": "message",
     "evaluation/report.py": "place",
     "nodes/finish_chain.py": "ChainResult.from_result(output)",
+    "retrievers/_store_dense.py": "str(error)",
     "retrievers/store.py": "str(error)",
     "statistics/showing.py": "message",
 }

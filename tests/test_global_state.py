@@ -40,6 +40,7 @@ ROOT = Path(bounded_retrieval.__file__).parent
 DECLARED = {
     "__init__.__getattr__ globals()": "public names are kept once they were loaded",
     "contracts.scorecard.shipped_scorecard cache": "a file of the package, read once",
+    "contracts.time_left._UNTIL ContextVar": "when the run that makes a call must end; set around the call",
     "evaluation._drawing._characters cache": "the characters that a font has",
     "evaluation._drawing.text_width cache": "the width of a label, which asks a font",
     "evaluation.measures._parsed cache": "names of measures, parsed once",
@@ -52,6 +53,8 @@ DECLARED = {
     "retrievers._bm25_backends._lucene_okapi cache": "a class, made once",
     "retrievers._chroma_store._OPENING lock": "one client at a time is opened or closed",
     "retrievers._chroma_store._start _STARTED.append": "the process that started Chroma, whose children cannot use it",
+    "retrievers._milvus_client._CALLING ContextVar": "whether what Milvus' client logs is raised; set around a call",
+    "retrievers.chroma_server._SECONDS ContextVar": "how long a request may take; set around a call",
     "retrievers.embeddings._IMPORTING lock": "one import at a time",
     "testing.compliance.DOCUMENTS tuple": "what the compliance suite indexes",
 }
@@ -348,7 +351,7 @@ def use_everything(directory: str) -> None:
     from bounded_retrieval.ingest import read_documents
 
     documents = [*read_documents([pages]), Document(id="u1", page_content="The pump of site 1 hums.")]
-    build_index(documents, f"{directory}/index")
+    build_index(documents, f"{directory}/index", dense="chroma")
     with open_index(f"{directory}/index") as index:
         builder = create_bounded_retrieval(index.lexical, index.dense, units=index.units, policy="always_continue")
         graph = builder.compile()

@@ -35,7 +35,7 @@ PERMISSIVE = frozenset(
         "Zlib",
     )
 )
-WEAK_COPYLEFT = frozenset(("MPL-2.0",))
+WEAK_COPYLEFT = frozenset(("LGPL-3.0-only", "MPL-2.0"))
 ACCEPTED = PERMISSIVE | WEAK_COPYLEFT
 """SPDX identifiers; ``BSD`` where a package says no more than that."""
 
