@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -82,7 +83,8 @@ class ArrayWriter:
     ) -> None:
         if kind is None:
             self.close()
-        else:
+            return
+        with suppress(OSError):  # what a full disk did not take is still waiting to be written
             self._file.close()
 
     def close(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -66,7 +66,9 @@ class VectorCache:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._file is not None:
-            self._file.close()
+            # What a full disk did not take is still waiting to be written; the first error is the one to tell of.
+            with suppress(OSError) if error is not None else nullcontext():
+                self._file.close()
 
     @property
     def dimensions(self) -> int | None:

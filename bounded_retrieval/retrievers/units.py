@@ -23,13 +23,15 @@ from langchain_core.documents import Document
 
 from bounded_retrieval.contracts.candidate import Unit
 from bounded_retrieval.contracts.normalise import clean_text, fingerprint
-from bounded_retrieval.errors import SourceError, StoreCorruptError, StoreError, StoreMissingError, quoted
+from bounded_retrieval.errors import SourceError, StoreCorruptError, StoreError, StoreMissingError, one_line, quoted
 from bounded_retrieval.retrievers._units_writer import UnitsWriter
 
 _UNITS_PER_WRITE = 256
 
 _IDS_PER_QUERY = 900
 """SQLite takes at least 999 variables in one statement."""
+
+_QUOTED = 120  # characters of a message of SQLite's, which may quote the file
 
 _IDS = "SELECT row, unit_id FROM units ORDER BY row"
 _METADATA = "SELECT row, unit_id, title, metadata FROM units JOIN texts USING (place) ORDER BY row"
@@ -263,8 +265,10 @@ class SqliteUnits:
             connection = self._connect()
         try:
             yield connection
+        except UnicodeDecodeError as error:  # SQLite's message quotes the file
+            raise StoreCorruptError(f"{self.path}: damaged (its schema is no text)") from error
         except sqlite3.Error as error:
-            raise StoreCorruptError(f"{self.path}: {error}") from error
+            raise StoreCorruptError(f"{self.path}: {one_line(str(error), _QUOTED)}") from error
         finally:
             idle.append(connection)
             if self._closed:

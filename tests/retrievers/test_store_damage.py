@@ -237,3 +237,15 @@ def test_another_tokenizer_is_named_and_a_new_build_repairs(root):
         open_index(root, embedding=TinyEmbeddings())
     assert build_index(OLD, root, embedding=TinyEmbeddings()).embedded == 0
     assert contents(root) == OLD
+
+
+def test_a_database_whose_schema_is_no_text_is_named(tmp_path):
+    """SQLite's own message would quote bytes that are no text; the error is one line about the file all the same."""
+    build_index(OLD, tmp_path / "index", embedding=TinyEmbeddings())
+    (path,) = tmp_path.rglob("units.sqlite")
+    content = path.read_bytes()
+    damaged = content.replace(b"tableunitsunits\x03CREATE TABLE units", b"tableu\xf4itsunits\x03CREATE TXBLE units")
+    assert damaged != content
+    path.write_bytes(damaged)
+    with pytest.raises(StoreCorruptError, match=r"units\.sqlite: damaged \(its schema is no text\)"):
+        open_index(tmp_path / "index", embedding=TinyEmbeddings())
