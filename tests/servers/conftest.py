@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
-from started_servers import Chroma, MilvusLite, PgVector, Server
+from started_servers import Chroma, MilvusLite, PgVector, Server, running
 
 from bounded_retrieval.demo import shipped_collection
 from bounded_retrieval.ingest import read_documents
@@ -47,9 +47,5 @@ def _running(kind: type[Server], *modules: str) -> Iterator[Server]:
     missing = [module for module in modules if importlib.util.find_spec(module) is None]
     if missing:
         pytest.skip(f"not installed: {', '.join(missing)}")
-    server = kind()
-    try:
-        server.start()
+    with running(kind) as server:
         yield server
-    finally:
-        server.remove()

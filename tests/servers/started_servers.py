@@ -11,6 +11,9 @@ import socket
 import subprocess
 import sys
 import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +21,7 @@ import psutil
 from waiting import free_port, wait_until
 
 
-class Server:
+class Server(ABC):
     """One server process over a directory of its own."""
 
     def __init__(self) -> None:
@@ -26,9 +29,9 @@ class Server:
         self.directory = Path(tempfile.mkdtemp(prefix="bounded-retrieval-server-"))
         self._process: subprocess.Popen[bytes] | None = None
 
+    @abstractmethod
     def command(self) -> list[str | Path]:
         """What starts it."""
-        raise NotImplementedError
 
     def identity(self) -> dict[str, Any]:
         """Whose process it is."""
@@ -164,3 +167,14 @@ class PgVector(Server):
         main = self.process()
         for process in [main, *main.children(recursive=True)]:
             process.send_signal(number)
+
+
+@contextmanager
+def running(kind: Callable[[], Server]) -> Iterator[Server]:
+    """A server for as long as it is used."""
+    server = kind()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.remove()
