@@ -150,3 +150,16 @@ def test_nothing_is_left_for_the_next_request(saver: BaseCheckpointSaver[Any]) -
     fresh = Outcome(graph.invoke({"query": "the HX-200 battery"}, {"configurable": {"thread_id": "two"}}))
     assert (second.packet, second.trace) == (fresh.packet, fresh.trace)
     assert second.packet.query_id != "first"
+
+
+@pytest.mark.parametrize("is_saved", [False, True])
+async def test_a_listener_to_events_changes_no_search(is_saved: bool) -> None:
+    """On a thread whose events are listened to, both searches are made and answered, as without a listener."""
+    graph = create_bounded_retrieval(lexical([ODD]), dense(), policy="always_continue").compile(
+        checkpointer=InMemorySaver() if is_saved else None
+    )
+    events = [event async for event in graph.astream_events({"query": QUERY}, CONFIG, version="v2")]
+    heard = Outcome(events[-1]["data"]["output"])
+    plain = Outcome(await graph.ainvoke({"query": QUERY}, {"configurable": {"thread_id": "two"}}))
+    assert (heard.packet, heard.trace, heard.usage.calls) == (plain.packet, plain.trace, 2)
+    assert "channel_failed" not in heard.notes
