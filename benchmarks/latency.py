@@ -11,7 +11,9 @@ Measured at each size, in one process:
 - ``stop``, ``continue``: the controller with its default parts, made to stop after the lexical search (threshold 0)
   and to make both searches (``always_continue``); the packet of every run is checked for the calls it really made;
 - ``reference stop``, ``reference continue``: the same with the parts of ``preset="reference"``;
-- ``4 nodes``, ``6 nodes``: graphs of trivial nodes, as many as those two runs execute: what LangGraph itself costs;
+- ``4 nodes``, ``6 nodes``: graphs of trivial nodes, as many as those two runs execute;
+- ``empty stop``, ``empty continue``: the controller's own graph, whose nodes give back what they gave once and do
+  nothing else: what LangGraph itself costs for these edges and channels;
 - ``ensemble``, ``llama-index``, ``haystack``: see ``alternatives.py``; up to ``--alternatives-up-to`` units, each until
   its patience ends.
 
@@ -35,6 +37,7 @@ from statistics import median
 from typing import Any
 
 from alternatives import OFFLINE, ROWS, make_alternatives, missing_packages
+from empty_nodes import emptied
 from langgraph.graph import END, START, StateGraph
 from latency_display import draw, show
 from measuring import Competitor, Schedule, Times, environment, milliseconds, percentiles, time_in_turn, write_json
@@ -48,12 +51,12 @@ from bounded_retrieval.retrievers.embeddings import MiniLMEmbeddings
 WARM_UP_QUERIES = 30
 MINILM_QUERIES = 100
 
-# Each controller run, the bare searches it makes, and the trivial graph with as many nodes.
+# Each controller run, the bare searches it makes, and the same graph with nothing to do.
 RUNS = {
-    "stop": ("lexical", "4 nodes"),
-    "continue": ("lexical+dense", "6 nodes"),
-    "reference stop": ("lexical", "4 nodes"),
-    "reference continue": ("lexical+dense", "6 nodes"),
+    "stop": ("lexical", "empty stop"),
+    "continue": ("lexical+dense", "empty continue"),
+    "reference stop": ("lexical", "empty stop"),
+    "reference continue": ("lexical+dense", "empty continue"),
 }
 
 
@@ -133,9 +136,11 @@ def own_competitors(world: World) -> list[Competitor]:
     """From the bare search up to the controller."""
     lexical, dense = world.index.lexical, world.index.dense
 
+    def built(**settings: Any) -> Any:
+        return create_bounded_retrieval(lexical, dense, units=world.index.units, **settings)
+
     def graph(**settings: Any) -> Callable[[str], Any]:
-        builder = create_bounded_retrieval(lexical, dense, units=world.index.units, **settings)
-        compiled = builder.compile()
+        compiled = built(**settings).compile()
         return lambda query: compiled.invoke({"query": query})
 
     def entry(name: str, run: Callable[[str], Any], check: Callable[[Any], bool] = bool) -> Competitor:
@@ -153,6 +158,8 @@ def own_competitors(world: World) -> list[Competitor]:
         entry("reference continue", graph(**go_on, **reference), continued),
         entry("4 nodes", trivial_graph(4), _ran(4)),
         entry("6 nodes", trivial_graph(6), _ran(6)),
+        entry("empty stop", emptied(built(**stop), world.queries(1)[0]), stopped),
+        entry("empty continue", emptied(built(**go_on), world.queries(1)[0]), continued),
     ]
 
 
@@ -209,7 +216,7 @@ def compare(times: Times, controller: str, bare: str, floor: str) -> dict[str, f
         "over_bare_ms": over_bare,
         "over_bare_ratio": median(own) / median(searches),
         "overhead_in_six_nodes": over_bare / median(times["6 nodes"]),
-        "overhead_in_own_nodes": over_bare / median(times[floor]),
+        "empty_graph_in_six_nodes": median(times[floor]) / median(times["6 nodes"]),
         **{f"{name}_ratio": median(times[name]) / _median_of_first(own, len(times[name])) for name in others},
     }
 

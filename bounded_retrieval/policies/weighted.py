@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from bounded_retrieval.contracts.assessment import AssessmentInput, CoverageAssessment, Factor
 from bounded_retrieval.contracts.scorecard import ScorecardTable, Sign, shipped_scorecard
+from bounded_retrieval.contracts.unchecked import unchecked
 from bounded_retrieval.errors import ConfigurationError
 from bounded_retrieval.policies.coverage import absent_identifiers, missing_from
 from bounded_retrieval.policies.signs import DECIMALS, NEAR, Signs, read_signs
@@ -38,7 +39,7 @@ class IdfCoverage:
     @property
     def settings(self) -> Mapping[str, Any]:
         """What the assessor was set to, for the trace."""
-        return {"default_threshold": self.default_threshold}
+        return {"default_threshold": float(self.default_threshold)}
 
     def assess(self, given: AssessmentInput) -> CoverageAssessment:
         """Compare the best unit's share with ``given.threshold``."""
@@ -102,7 +103,8 @@ class Scorecard:
             "terms": _terms_text(given),
         }
         factors = tuple(
-            Factor(
+            unchecked(
+                Factor,
                 name=each.name,
                 value=values[each.name],
                 points=each.of(values[each.name]),
@@ -127,11 +129,14 @@ def _conclude(
     reasons = [*(factor.text for factor in factors), f"{coverage:.3f} {relation} {given.threshold:g}", *vetoes]
     if not signs.is_weighed:
         reasons.append("the lexical searcher gives no weights: all terms count alike and the lead does not count")
-    return CoverageAssessment(
+    # Numbers, texts and lists of them throughout: to validate the settings alone took a tenth of the controller's time.
+    return unchecked(
+        CoverageAssessment,
         coverage=coverage,
         threshold=given.threshold,
         missing_terms=missing_from(given.query_terms, fitting),
         sufficient=coverage >= given.threshold and not vetoes,
+        best_unit_id=None,
         reasons=tuple(reasons),
         factors=factors,
         assessor=assessor.name,
