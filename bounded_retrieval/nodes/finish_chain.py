@@ -15,7 +15,7 @@ from bounded_retrieval.graph.chain_state import LOG, ChainParts, ChainState, in_
 from bounded_retrieval.graph.state import Update
 from bounded_retrieval.nodes.hops import Chain, enter
 from bounded_retrieval.nodes.recheck_and_pack import recheck_units, units_in
-from bounded_retrieval.nodes.running import Body, Call, part_call
+from bounded_retrieval.nodes.running import Body, Call
 from bounded_retrieval.policies.assembly import Recheck
 from bounded_retrieval.policies.chaining import open_parts, pack_by_turns, without_dropped
 from bounded_retrieval.policies.packing import Packing
@@ -88,8 +88,11 @@ def _clarify(
     plain = f"What more can you say about this: {unresolved[0]}"
     if parts.clarifier is None:
         return plain
+    call = chain.call(parts.clarifier, "clarify", chain.question, unresolved, trail, parts=parts)
+    if call.limit is not None and call.limit.seconds <= 0:
+        return plain
     try:
-        answer = yield part_call(parts.clarifier, "clarify", chain.question, unresolved, trail)
+        answer = yield call
     except Exception as error:  # noqa: BLE001 - the plain question will do
         parts.report({"event": "clarifier_failed", "query_id": chain.query_id, "error": error})
         return plain

@@ -1,4 +1,4 @@
-"""Planners, readers and sufficiency tests that hang: under a deadline they are waited for no longer than it lasts."""
+"""Planners, readers, sufficiency tests and clarifiers that hang: under a deadline they are waited for no longer than it lasts."""
 
 from __future__ import annotations
 
@@ -50,6 +50,28 @@ def test_a_part_that_hangs_is_cut_off_at_the_deadline(
     assert result.stop_reason == "deadline_exceeded"
     assert FAILED[part] in result.notes
     assert [hop.unit_ids for hop in result.trail] == ([] if part == "planner" else [("u1",)])
+
+
+@pytest.mark.parametrize(("is_async", "awaited"), [(False, False), (False, True), (True, True)])
+def test_a_clarifier_that_hangs_gives_way_to_the_plain_question(
+    gate: threading.Event, is_async: bool, awaited: bool
+) -> None:
+    """It is waited for no longer than the deadline leaves, and the chain asks back in plain words."""
+    hangs = hanging(gate, is_async=is_async)
+    limits = ChainLimits(max_hops=1, deadline_ms=300)
+    options: dict[str, Any] = {"planner": endless, "reader": says, "on_stop": "clarify", "limits": limits}
+    result = (aask if awaited else ask)(None, **options, clarifier=hangs)
+    assert result.stop_reason == "depth_cap"
+    assert result.clarification == f"What more can you say about this: {result.unresolved[0]}"
+
+
+def test_after_the_deadline_no_clarifier_is_asked(gate: threading.Event) -> None:
+    """A chain that ended by its deadline has no time left for a model to word the question."""
+    asked: list[Any] = []
+    given_up = options("planner", hanging(gate, is_async=False)) | {"on_stop": "clarify"}
+    result = ask(None, **given_up, clarifier=lambda *given: asked.append(given))
+    assert (result.stop_reason, asked) == ("deadline_exceeded", [])
+    assert result.clarification == f"What more can you say about this: {result.unresolved[0]}"
 
 
 @pytest.mark.parametrize("part", PARTS)
