@@ -50,6 +50,7 @@ SPELLINGS = {
     "bsd 3-clause": "BSD-3-Clause",
     "bsd 3-clause license": "BSD-3-Clause",
     "bsd license": "BSD",
+    "gnu lesser general public license v3 (lgplv3)": "LGPL-3.0-only",
     "isc license": "ISC",
     "isc license (iscl)": "ISC",
     "mit license": "MIT",
