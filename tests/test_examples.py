@@ -40,7 +40,7 @@ SHOWN = {
         "ai: (calls bounded_retrieval)",
         "Words of the query that no passage holds: hx-220",
         "ai: No passage mentions hx-220, so I cannot say. The nearest passages: hx-200-battery",
-        "artifact: no_new_evidence (unresolved), 2 calls",
+        "artifact: resource_budget_exhausted (unresolved), 2 calls",
     ),
     "revoked_access.py": (
         "nothing changes: ['pump-reset', 'pump-code']",
@@ -49,8 +49,8 @@ SHOWN = {
         "only the diagnostics sink is told: {'pump-code': 'denied'}",
     ),
     "parent_graph_fan_out.py": (
-        "a branch decides: scorecard 0.45 against 0.35, so recheck_and_pack",
-        "a branch decides: scorecard 0.09 against 0.35, so recheck_and_pack",
+        "a branch decides: scorecard 0.60 against 0.34, so recheck_and_pack",
+        "a branch decides: scorecard 0.10 against 0.34, so recheck_and_pack",
         "proxy_sufficient; missing: -",
         "resource_budget_exhausted; missing: mount, vehicle, dashboard",
     ),

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-OWN = {"lexical", "lexical+dense", "stop", "continue", "reference stop", "reference continue", "4 nodes", "6 nodes"}
+RUNS = {"stop", "continue", "reference stop", "reference continue"}
+OWN = RUNS | {"lexical", "lexical+dense", "4 nodes", "6 nodes", "empty stop", "empty continue"}
 OTHERS = {"ensemble", "llama-index", "haystack"}
 UNITS = 200
 BENCH = ROOT / "build" / "bench" / "bin" / "python"  # where `make bench` has been used
@@ -68,6 +69,8 @@ def test_latency_relates_each_run_to_its_searches_and_to_the_others(latency):
     for name, bare in (("stop", "lexical"), ("reference continue", "lexical+dense")):
         assert small[name]["over_bare_ratio"] == pytest.approx(medians[name] / medians[bare])
         assert small[name]["ensemble_ratio"] == pytest.approx(medians["ensemble"] / medians[name])
+        empty = f"empty {name.rpartition(' ')[2]}"
+        assert small[name]["empty_graph_in_six_nodes"] == pytest.approx(medians[empty] / medians["6 nodes"])
         assert small[name]["overhead_in_six_nodes"] == pytest.approx(small[name]["over_bare_ms"] / medians["6 nodes"])
     assert "ensemble_ratio" not in report["sizes"][1]["stop"]
 

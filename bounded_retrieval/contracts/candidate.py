@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Annotated, Any, Literal
 
 from langchain_core.documents import Document
@@ -57,6 +57,13 @@ def row_from_state(held: Mapping[str, Any]) -> Candidate:
     """The row again: checked when it came in, and not once more."""
     values = {name: held[name] for name in ("unit_id", "channel", "rank", "score")}
     return unchecked(Candidate, **values, unit=None)
+
+
+def leave_out(rows: Iterable[Candidate], unit_ids: Iterable[str], most: int) -> list[Candidate]:
+    """The first rows that are none of these units, at most so many, ranked among themselves."""
+    left_out = frozenset(unit_ids)
+    kept = [row for row in rows if row.unit_id not in left_out][:most]
+    return [replaced(row, rank=rank) for rank, row in enumerate(kept, 1)]
 
 
 class Unit(BaseModel):

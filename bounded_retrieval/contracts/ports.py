@@ -73,6 +73,17 @@ class ScoringSearcher(Protocol):
 
 
 @runtime_checkable
+class ExcludingSearcher(Protocol):
+    """A searcher that can leave units out that an earlier search returned, so that its rows bring new ones."""
+
+    def search_excluding(
+        self, query: str, k: int, unit_ids: Sequence[str], filter: Filter | None = None
+    ) -> Sequence[Candidate] | Awaitable[Sequence[Candidate]]:
+        """Return at most ``k`` candidates that are none of these units, best first, of those that pass ``filter``."""
+        ...
+
+
+@runtime_checkable
 class WeighingSearcher(Protocol):
     """A lexical searcher that can say how rare the words of a query are; it returns no rows."""
 

@@ -98,6 +98,7 @@ class SearchAttempted(_Event):
         event: names the kind of event.
         channel: which channel was to be searched.
         requested: rows asked for; 0 when the call was not started.
+        excluded: how many units that were there already the searcher was to leave out.
         outcome: what came of it.
         why_not: the limit or interruption that kept the call from starting.
         returned: rows kept, in channel order.
@@ -117,6 +118,7 @@ class SearchAttempted(_Event):
     event: Literal["search_attempted"] = "search_attempted"
     channel: Channel
     requested: int
+    excluded: int = 0
     outcome: Outcome
     why_not: str | None = None
     returned: tuple[Reference, ...] = ()

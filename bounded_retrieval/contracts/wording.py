@@ -193,7 +193,8 @@ def _describe_search(event: SearchAttempted) -> str:
     )
     counts = {"cut": event.cut, "duplicates": event.duplicates, "invalid": event.invalid, "unread": event.unread}
     also = "".join(f"; {count} {name}" for name, count in counts.items() if count)
-    return f"{event.channel}: asked for {event.requested}, {event.new_units} new: {rows or 'nothing'}{also}"
+    others = f" other than the {event.excluded} there" if event.excluded else ""
+    return f"{event.channel}: asked for {event.requested}{others}, {event.new_units} new: {rows or 'nothing'}{also}"
 
 
 def _describe_decision(event: CoverageAssessed) -> str:

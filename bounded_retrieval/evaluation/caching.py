@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from bounded_retrieval.contracts.candidate import Candidate
+from bounded_retrieval.contracts.candidate import Candidate, leave_out
 from bounded_retrieval.contracts.filters import Filter
 from bounded_retrieval.errors import ConfigurationError
 
 # Answers come from here or not at all.
-_ANSWERS = frozenset({"asearch", "score", "ascore"})
+_ANSWERS = frozenset({"asearch", "score", "ascore", "search_excluding", "asearch_excluding"})
 
 
 @dataclass(kw_only=True)
@@ -88,7 +88,24 @@ class ScoredCachedSearcher(CachedSearcher):
         return {unit_id: score for unit_id in unit_ids if (score := known[unit_id]) is not None}
 
 
+@dataclass
+class ExcludingCachedSearcher(ScoredCachedSearcher):
+    """The same over a searcher that can also leave units out, which must not move the others."""
+
+    def search_excluding(
+        self, query: str, k: int, unit_ids: Sequence[str], filter: Filter | None = None
+    ) -> list[Candidate]:
+        """The first ``k`` rows of the channel's answer that are none of these units.
+
+        Raises:
+            ConfigurationError: as many rows and units are more than ``depth``, or a filter was given.
+        """
+        return leave_out(self.search(query, k + len(set(unit_ids)), filter), unit_ids, k)
+
+
 def cached(searcher: Any, depth: int) -> CachedSearcher:
-    """Keep a searcher's answers; it can score observed units where the real one can."""
-    kind = ScoredCachedSearcher if hasattr(searcher, "score") else CachedSearcher
+    """Keep a searcher's answers; it can score observed units, and leave them out, where the real one can."""
+    if not hasattr(searcher, "score"):
+        return CachedSearcher(searcher, depth)
+    kind = ExcludingCachedSearcher if hasattr(searcher, "search_excluding") else ScoredCachedSearcher
     return kind(searcher, depth)

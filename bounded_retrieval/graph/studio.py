@@ -99,6 +99,12 @@ class LazyChannel:
         found: list[Candidate] = self._searcher().search(query, k, filter)
         return found
 
+    def search_excluding(
+        self, query: str, k: int, unit_ids: Sequence[str], filter: Filter | None = None
+    ) -> list[Candidate]:
+        """Search for other units than these; asked of the dense channel only."""
+        return self.index().dense.search_excluding(query, k, unit_ids, filter)
+
     def score(self, query: str, unit_ids: Sequence[str], filter: Filter | None = None) -> dict[str, float]:
         """The channel's scores of these units."""
         found: dict[str, float] = self._searcher().score(query, unit_ids, filter)

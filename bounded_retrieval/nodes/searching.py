@@ -20,7 +20,8 @@ from bounded_retrieval.graph.state import BoundedState, Update
 from bounded_retrieval.nodes.charging import was_cut_off
 from bounded_retrieval.nodes.clock import Stopwatch, interruption
 from bounded_retrieval.nodes.eligibility import Access, documents_of, eligible_ids, fetch_units, forget, open_access
-from bounded_retrieval.nodes.running import Body, Call, can_fetch, method_call, settings_of
+from bounded_retrieval.nodes.running import Body, Call, can_fetch, has_method, method_call, settings_of
+from bounded_retrieval.policies.fusion import CHANNEL_ORDER, needs_scores
 from bounded_retrieval.policies.rows import Reading, Rows, cut_rows, read_rows
 from bounded_retrieval.policies.stopping import refuse_search, rows_to_request
 
@@ -36,6 +37,7 @@ class _Search:
     usage: Usage
     state: BoundedState
     parts: Parts
+    excluded: Sequence[str] = ()
 
     @property
     def searcher(self) -> Searcher | None:
@@ -84,6 +86,7 @@ def search_channel(channel: Channel, state: BoundedState, runtime: Runtime[Any],
         usage=charged,
         state=state,
         parts=parts,
+        excluded=_already_there(channel, state, parts),
     )
     if (yield from was_cut_off(runtime)) or access.denied:
         answer = _Answer(rows=None, reading=Reading(known={}, reads_left=0), note=access.note)
@@ -99,11 +102,10 @@ def _call(search: _Search) -> Generator[Call, Any, _Answer]:
     reads_left = search.settings.limits.max_reads - search.usage.reads
     reading = Reading(known=known, reads_left=reads_left, private=search.access.private)
     most = search.access.rows_to_fetch(search.asked, search.searcher)
-    options = {"detached": search.parts.is_guarded}
+    method, given = ("search_excluding", (list(search.excluded),)) if search.excluded else ("search", ())
+    asked = (search.settings.query, most, *given, search.access.filter)
     try:
-        answer = yield method_call(
-            search.searcher, "search", search.settings.query, most, search.access.filter, **options
-        )
+        answer = yield method_call(search.searcher, method, *asked, detached=search.parts.is_guarded)
         rows, cut = read_rows(answer, search.channel, most)
     except Exception as error:  # noqa: BLE001 - whatever a searcher raises, the attempt failed and stays charged
         search.report("search_failed", error)
@@ -118,6 +120,17 @@ def _call(search: _Search) -> Generator[Call, Any, _Answer]:
     fetched = yield from _fetch(search, reading.wanted(kept.valid))
     reading.take(kept.valid, fetched)
     return _Answer(rows=kept, reading=reading)
+
+
+def _already_there(channel: Channel, state: BoundedState, parts: Parts) -> list[str]:
+    """The units that a second search is to leave out: all that are there, if both channels score every unit anyway.
+
+    A fusion by ranks learns from a unit that both channels return; one by scores learns nothing from it.
+    """
+    scorers = all(has_method(parts.searcher(each), "score") for each in CHANNEL_ORDER)
+    if not scorers or not needs_scores(parts.fusion) or not has_method(parts.searcher(channel), "search_excluding"):
+        return []
+    return list(dict.fromkeys(row["unit_id"] for row in state["candidates"]))
 
 
 def _eligible(search: _Search, rows: Sequence[Candidate | None]) -> Generator[Call, Any, list[Candidate] | None]:
@@ -162,6 +175,7 @@ def _describe(search: _Search, answer: _Answer, stopped: Interruption | None) ->
     event = SearchAttempted(
         channel=search.channel,
         requested=search.asked,
+        excluded=len(search.excluded),
         outcome="failed" if answer.rows is None else "answered",
         interruption=stopped,
         view=search.access.stamp,

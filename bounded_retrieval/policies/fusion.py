@@ -131,7 +131,7 @@ class ScoreFusion:
 
     name: ClassVar[str] = "score_fusion"
     uses_scores: ClassVar[bool] = True
-    dense_weight: float = 0.45
+    dense_weight: float = 0.5
 
     def __post_init__(self) -> None:
         if not 0 <= self.dense_weight <= 1:

@@ -10,13 +10,14 @@ from langchain_core.embeddings import Embeddings
 from bounded_retrieval.contracts.candidate import Candidate, Channel
 from bounded_retrieval.contracts.filters import Filter
 from bounded_retrieval.retrievers._chroma_filter import decides_whole
+from bounded_retrieval.retrievers._excluding import Excluding
 from bounded_retrieval.retrievers._sharing import PerProcess
 from bounded_retrieval.retrievers.chroma import ChromaSearcher
 from bounded_retrieval.retrievers.embeddings import embedding_identity
 from bounded_retrieval.retrievers.exact import ExactSearcher
 
 
-class AcceleratedSearcher:
+class AcceleratedSearcher(Excluding):
     """Searches a Chroma store beside an `ExactSearcher` over the same vectors.
 
     The store finds candidates, the vectors score them. Searched exactly, without the store, is under a filter that

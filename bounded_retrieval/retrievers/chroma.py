@@ -20,6 +20,7 @@ from bounded_retrieval.contracts.normalise import clean_text
 from bounded_retrieval.errors import EmbeddingMismatchError, StoreError
 from bounded_retrieval.retrievers import _chroma_store
 from bounded_retrieval.retrievers._chroma_filter import compile_where, decides_whole, pack_metadata, unpack_metadata
+from bounded_retrieval.retrievers._excluding import Excluding
 from bounded_retrieval.retrievers._sharing import OwnProcess, ReadersAndWriter
 from bounded_retrieval.retrievers.embeddings import MiniLMEmbeddings, embedding_identity
 from bounded_retrieval.retrievers.query_vectors import QueryVectors, as_matrix
@@ -45,7 +46,7 @@ class _Row(NamedTuple):
     unit: Document
 
 
-class ChromaSearcher:
+class ChromaSearcher(Excluding):
     """Searches one Chroma collection by vectors; also gives units by id and scores observed ones.
 
     Scores are cosine similarities (-1 to 1, six decimals), computed from the stored vectors. Rows are ordered by score,

@@ -14,6 +14,7 @@ from bounded_retrieval.contracts.candidate import Candidate, Channel, searchable
 from bounded_retrieval.contracts.filters import Filter
 from bounded_retrieval.errors import EmbeddingMismatchError, SourceError, StoreCorruptError, StoreError
 from bounded_retrieval.retrievers._bm25_masks import Mask, cached_masks
+from bounded_retrieval.retrievers._excluding import Excluding
 from bounded_retrieval.retrievers._vectors import (
     Rows,
     Vectors,
@@ -36,7 +37,7 @@ EXACT_LIMIT = 20_000
 _BATCH = 64
 
 
-class ExactSearcher:
+class ExactSearcher(Excluding):
     """Searches units by comparing every vector with the query's; also gives units by id and scores observed ones.
 
     Make one with `from_documents` or `open`. Scores are cosine similarities (-1 to 1, six decimals); a zero vector has

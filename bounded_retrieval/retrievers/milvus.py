@@ -17,6 +17,7 @@ from bounded_retrieval.policies.tokenize import TOKENIZER_NAME, search_terms, st
 from bounded_retrieval.retrievers import _milvus_rows as rows
 from bounded_retrieval.retrievers._bm25_index import SCORE_DECIMALS, Statistics
 from bounded_retrieval.retrievers._bm25_postings import idf
+from bounded_retrieval.retrievers._excluding import Excluding
 from bounded_retrieval.retrievers._milvus_client import MilvusConnection
 from bounded_retrieval.retrievers._milvus_collection import BATCH, Search, UnitCollection, create, recorded
 from bounded_retrieval.retrievers._milvus_statistics import Change, Scores, TermStatistics, all_rows
@@ -308,7 +309,7 @@ class MilvusLexicalSearcher(_OverUnits):
         return Scores(self._counted(terms, filter), terms)
 
 
-class MilvusDenseSearcher(_OverUnits):
+class MilvusDenseSearcher(_OverUnits, Excluding):
     """The dense channel of a `MilvusStore`; scores are cosine similarities to six decimals, as in the embedded index.
 
     Vectors are stored at length 1 and found by an HNSW index.

@@ -14,6 +14,7 @@ from bounded_retrieval.contracts.candidate import Candidate, Channel, Unit, sear
 from bounded_retrieval.contracts.filters import Filter, compile_filter
 from bounded_retrieval.errors import EmbeddingMismatchError, StoreMissingError, StoreVersionError
 from bounded_retrieval.retrievers import _pgvector_sql as sql
+from bounded_retrieval.retrievers._excluding import Excluding
 from bounded_retrieval.retrievers._pgvector_pool import Connections
 from bounded_retrieval.retrievers._server_units import (
     SLACK,
@@ -41,7 +42,7 @@ _SETTINGS = {"hnsw.ef_search": "400", "hnsw.iterative_scan": "strict_order"}
 _EXACTLY = {"enable_indexscan": "off"}
 
 
-class PgVectorSearcher:
+class PgVectorSearcher(Excluding):
     """Searches one table of units by vectors; also gives units by id and scores observed ones.
 
     Make one with `open` or `create`. Scores are cosine similarities (-1 to 1, six decimals), computed from the stored

@@ -22,7 +22,6 @@ import pytest
 from langchain_core.documents import Document
 
 from bounded_retrieval.contracts.candidate import Candidate, Channel
-from bounded_retrieval.contracts.filters import Filter
 
 DOCUMENTS = (
     Document(
@@ -65,13 +64,21 @@ class SearcherCompliance:
     @pytest.fixture(params=["search", "asearch"])
     def ask(self, request: pytest.FixtureRequest) -> Any:
         """The searcher's method under test as a plain function ``(query, k, filter) -> list of Candidate``."""
-        searcher = self.build([document.model_copy(deep=True) for document in DOCUMENTS])
-        method = getattr(searcher, request.param, None)
-        if method is None:
-            pytest.skip(f"{type(searcher).__name__} has no {request.param}")
+        return self._plain(request.param)
 
-        def call(query: str, k: int, filter: Filter | None = None) -> list[Candidate]:
-            answer = method(query, k, filter)
+    @pytest.fixture(params=["search_excluding", "asearch_excluding"])
+    def ask_others(self, request: pytest.FixtureRequest) -> Any:
+        """The optional method as a plain function ``(query, k, unit_ids, filter) -> list of Candidate``."""
+        return self._plain(request.param)
+
+    def _plain(self, name: str) -> Any:
+        searcher = self.build([document.model_copy(deep=True) for document in DOCUMENTS])
+        method = getattr(searcher, name, None)
+        if method is None:
+            pytest.skip(f"{type(searcher).__name__} has no {name}")
+
+        def call(*given: Any) -> list[Candidate]:
+            answer = method(*given)
             return asyncio.run(_awaited(answer)) if inspect.isawaitable(answer) else list(answer)
 
         return call
@@ -110,6 +117,21 @@ class SearcherCompliance:
         assert {row.unit_id for row in rows} == {"pairing"}
         rows = ask("HX-200 HX-210 battery gateway parcels", 4, {"device": {"$in": ["HX-200"]}, "year": {"$lt": 2025}})
         assert {row.unit_id for row in rows} == {"battery"}
+
+    def test_excluded_units_stay_away(self, ask_others: Any, ask: Any) -> None:
+        """Without some units the others come back as in a search, ranked from 1, no more than asked."""
+        query = "HX-200 HX-210 battery gateway parcels radio"
+        everything = ask(query, 4)
+        for count in range(len(everything) + 1):
+            left_out = [row.unit_id for row in everything[:count]]
+            rows = ask_others(query, 2, [*left_out, "no such unit"])
+            expected = [(row.unit_id, row.score) for row in everything[count:][:2]]
+            assert [(row.unit_id, row.score) for row in rows] == expected
+            assert [row.rank for row in rows] == list(range(1, len(rows) + 1))
+        assert ask_others(query, 0, []) == []
+        if self.has_filters:
+            rows = ask_others(query, 4, ["battery"], {"device": {"$in": ["HX-200", "HX-210"]}})
+            assert "pairing" in {row.unit_id for row in rows} <= {"pairing", "résumé"}
 
     def test_odd_queries_answer(self, ask: Any) -> None:
         """Other scripts, punctuation and replacement characters give an answer, not an error."""

@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 from langchain_core.documents import Document
+from langchain_core.embeddings import DeterministicFakeEmbedding
 
 from bounded_retrieval.errors import ConfigurationError
 from bounded_retrieval.evaluation.caching import cached
 from bounded_retrieval.retrievers.bm25 import BM25Searcher
+from bounded_retrieval.retrievers.exact import ExactSearcher
 from bounded_retrieval.testing.fakes import ScriptedSearcher
 
 TEXTS = ["a pump for sand", "a pump for water", "the sand filter", "a pump", "water in the pump"]
@@ -103,3 +105,16 @@ def test_a_failed_search_is_told_and_not_kept() -> None:
         kept.search("pump", 2)
     failing.search = whole
     assert len(kept.search("pump", 2)) == 2
+
+
+def test_units_are_left_out_of_the_rows_that_are_kept() -> None:
+    """As the real searcher leaves them out, without asking it again; only where it can, and as deep as rows are kept."""
+    searcher = ExactSearcher.from_documents(DOCUMENTS, DeterministicFakeEmbedding(size=8))
+    kept = cached(searcher, 4)
+    first, second, *_ = [row.unit_id for row in kept.search("sand pump", 4)]
+    for left_out in ([], [first], [second, "unknown"]):
+        assert kept.search_excluding("sand pump", 2, left_out) == searcher.search_excluding("sand pump", 2, left_out)
+    assert kept.asked.searches == 1
+    with pytest.raises(ConfigurationError, match="for 5 rows, of 4 kept"):
+        kept.search_excluding("sand pump", 3, [first, second])
+    assert not hasattr(cached(BM25Searcher.from_documents(DOCUMENTS), 4), "search_excluding")

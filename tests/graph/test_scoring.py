@@ -52,10 +52,10 @@ def test_scores_of_both_channels_are_added_up(awaited: bool) -> None:
     """Lexical a, b, c and dense e, c, b: each is scored by both, and the packet holds the four best sums."""
     outcome = run(lexical(), dense(), awaited=awaited)
     expected = {
-        "a": (0.55 * 4 / 4, 0.0),
-        "b": (0.55 * 3 / 4, 0.45 * (0.3 - 0.2) / (1 - 0.2)),
-        "c": (0.55 * 2 / 4, 0.45 * (0.8 - 0.2) / (1 - 0.2)),
-        "e": (0.0, 0.45 * (0.9 - 0.2) / (1 - 0.2)),
+        "a": (0.5 * 4 / 4, 0.0),
+        "b": (0.5 * 3 / 4, 0.5 * (0.3 - 0.2) / (1 - 0.2)),
+        "c": (0.5 * 2 / 4, 0.5 * (0.8 - 0.2) / (1 - 0.2)),
+        "e": (0.0, 0.5 * (0.9 - 0.2) / (1 - 0.2)),
     }
     assert outcome.ids == ["c", "a", "b", "e"]
     for item in outcome.packet.items:
@@ -111,7 +111,7 @@ def test_what_the_recheck_dropped_is_not_scored() -> None:
     assert (words.asked, meanings.asked, outcome.usage.scored_units) == ([["e"]], [], 1)
     # c has 2 of the 3 that b has, which is the most that is left.
     (unit,) = [item for item in outcome.packet.items if item.unit_id == "c"]
-    assert unit.contributions["lexical"] == pytest.approx(0.55 * 2 / 3)
+    assert unit.contributions["lexical"] == pytest.approx(0.5 * 2 / 3)
     assert '"a"' not in outcome.trace.to_json()
 
 
@@ -121,7 +121,7 @@ def test_one_unit_under_two_ids_is_returned_by_both_channels() -> None:
     meanings = Scoring("dense", {"z": 0.9}, documents(z="The battery."))
     outcome = fused(words, meanings)
     assert (words.asked, meanings.asked, outcome.ids, outcome.usage.scored_units) == ([], [], ["a"], 0)
-    assert outcome.packet.items[0].contributions == {"lexical": pytest.approx(0.55), "dense": 0.0}
+    assert outcome.packet.items[0].contributions == {"lexical": pytest.approx(0.5), "dense": 0.0}
     assert packed_of(outcome.trace).fused_by == "score_fusion"
 
 

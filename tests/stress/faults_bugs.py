@@ -187,6 +187,11 @@ def third_search(patch: pytest.MonkeyPatch) -> None:
     )
 
 
+def asked_for_again(patch: pytest.MonkeyPatch) -> None:
+    """The second search leaves out nothing of what is there."""
+    patch.setattr(searching, "_already_there", lambda *_: [])
+
+
 def broken_document_raises(patch: pytest.MonkeyPatch) -> None:
     """A document that cannot be read ends the run in its error."""
     patch.setattr(rows, "read_unit", Unit.from_document)

@@ -124,6 +124,11 @@ class Case:
         return self.view != "none"
 
     @property
+    def excludes(self) -> bool:
+        """Whether the dense searcher can leave out units that are there already."""
+        return self.seed % 3 > 0
+
+    @property
     def cell(self) -> Cell:
         """What the case is for."""
         return self.faults[0].cell

@@ -16,6 +16,7 @@ from langchain_core.embeddings import Embeddings
 from bounded_retrieval.contracts.assessment import QueryWeights
 from bounded_retrieval.contracts.candidate import Candidate
 from bounded_retrieval.contracts.filters import compile_filter
+from bounded_retrieval.retrievers._excluding import Excluding
 from bounded_retrieval.retrievers.bm25 import BM25Searcher
 from bounded_retrieval.retrievers.chroma import ChromaSearcher
 
@@ -128,7 +129,7 @@ def turned(units: Sequence[str], query: str) -> list[str]:
 
 
 @dataclass
-class Listed:
+class Listed(Excluding):
     """Ranks the units that it was given in a fixed order that begins elsewhere for every query."""
 
     channel: Any

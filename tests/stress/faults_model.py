@@ -176,6 +176,9 @@ class Model:
         most = entry.asked[1]
         if most < asked or (most != asked and not self.case.guarded):
             raise OutOfStepError(f"{channel} was asked for {most} rows, not {asked}")
+        left_out = list(entry.asked[2]) if len(entry.asked) > len(("query", "k", "filter")) else []
+        if left_out != self.there_already(channel):
+            raise OutOfStepError(f"{channel} left out {left_out}, not {self.there_already(channel)}")
         rows = entry.truth
         if rows == FAILED:
             return None
@@ -190,6 +193,12 @@ class Model:
         new = len([name for name in names if name not in self.returned])
         self.returned.update(names)
         return new
+
+    def there_already(self, channel: str) -> list[str]:
+        """What a dense search that follows a lexical one leaves out, where both channels' scores are added up."""
+        case = self.case
+        adds_up = case.scores and case.weighs and len(case.channels) > 1 and case.policy != "reference"
+        return list(self.ranked.get("lexical", ())) if channel == "dense" and case.excludes and adds_up else []
 
     def eligible(self, rows: list[Row]) -> list[Row] | None:
         """The rows of units that the caller may see; none where the view could not say."""

@@ -176,7 +176,9 @@ class World:
         base = self._base(channel)
         if case.filters or case.real:
             part.pushes_down = lambda _filter: True
-        setattr(part, self.named("search"), self._search(channel, base))
+        setattr(part, self.named("search"), self._search(channel, base.search))
+        if case.excludes and channel == "dense":
+            setattr(part, self.named("search_excluding"), self._search(channel, base.search_excluding))
         if case.scores:
             scored = self.method(f"{channel}.score", _plain(base.score), _scores)
             setattr(part, self.named("score"), scored)
@@ -196,9 +198,9 @@ class World:
         order = self.case.orders[channel == "dense"]
         return Listed(channel, order, self.shelf, brings=self.case.brings, filters=self.case.filters)
 
-    def _search(self, channel: str, base: Any) -> Callable[..., Any]:
-        def honest(query: str, k: int, filter: Any = None) -> Shape:
-            return rows_shape(base.search(query, k, filter))
+    def _search(self, channel: str, search: Callable[..., Any]) -> Callable[..., Any]:
+        def honest(*asked: Any) -> Shape:
+            return rows_shape(search(*asked))
 
         def shape(asked: Any, fault: Fault, rows: Any) -> Shape:
             return shape_rows(fault.cell.kind, fault.variant, rows, asked[1])

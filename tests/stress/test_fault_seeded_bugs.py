@@ -55,6 +55,7 @@ BUGS = (
     Bug(faults_bugs.scores_not_checked, "json", ("bad_scores",)),
     Bug(faults_bugs.trace_incomplete, "replay"),
     Bug(faults_bugs.third_search, "steps"),
+    Bug(faults_bugs.asked_for_again, "calls"),
     Bug(faults_bugs.broken_document_raises, "raised", ("fetch wrong_types",)),
     Bug(faults_bugs.everything_caught, "escape", ("escapes",)),
     Bug(faults_bugs.everything_caught, "cancellation", ("hangs",)),
