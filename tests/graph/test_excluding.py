@@ -38,7 +38,7 @@ class Awaited(Excluding):
 class Wordless(Scoring):
     """A lexical searcher that cannot score."""
 
-    score = None  # type: ignore[assignment]
+    score = None  # type: ignore[assignment]  # a method that is not there
 
 
 class Broken(Excluding):
@@ -127,3 +127,24 @@ def test_a_view_narrows_it_like_any_search() -> None:
     (asked,) = meanings.left_out
     assert asked[1:] == (["a", "b", "c", "d"], {"$and": [{"tenant": {"$in": ["a"]}}]})
     assert '"e"' not in outcome.trace.to_json()
+
+
+@pytest.mark.parametrize(
+    ("answer", "found"),
+    [
+        (lambda searcher, query, k, _ids, _filter: Scoring.search(searcher, query, k), ("answered", 6, 1, 0)),
+        (lambda searcher, query, _k, _ids, _filter: Scoring.search(searcher, query, 9), ("answered", 6, 1, 1)),
+        (lambda *_: None, ("failed", 3, 0, 0)),
+        (lambda *_: "rows", ("failed", 3, 0, 0)),
+        (lambda _searcher, _query, _k: [], ("failed", 3, 0, 0)),
+    ],
+    ids=["what was to be left out", "too many", "nothing", "no rows", "another signature"],
+)
+def test_one_that_does_not_do_as_asked_breaks_no_limit(answer: Any, found: tuple[Any, ...]) -> None:
+    """Rows are cut and counted as ever, a unit that was there is not new again, and what is no answer has failed."""
+    kind = type("Odd", (Excluding,), {"search_excluding": answer})
+    outcome = fused(lexical(), dense(kind))
+    second = outcome.trace.searches[1]
+    assert (second.outcome, outcome.usage.rows, second.new_units, second.cut) == found
+    assert outcome.ids == (["c", "a", "b", "e"] if second.new_units else ["a", "b", "c"])
+    assert (outcome.usage.calls, outcome.usage.dense_calls) == (2, 1)
