@@ -52,6 +52,19 @@ INDEX = (
     "WITH (m = 32, ef_construction = 200)"
 )
 
+_GRAPH_BYTES = 4_000  # of a unit's place in a graph with m = 32
+
+INDEX_MEMORY = 2**30
+"""Most bytes that making the index may take of the server's memory, where its own setting allows less."""
+
+# With the usual 64 MB the graph of 100,000 units does not fit, and takes many times as long. Workers would keep it in
+# shared memory, of which a container has little.
+ROOM = """
+SELECT set_config('maintenance_work_mem', '{kilobytes}kB', true),
+  set_config('max_parallel_maintenance_workers', '0', true)
+WHERE pg_size_bytes(current_setting('maintenance_work_mem')) < {kilobytes} * 1024
+"""
+
 ARRIVING = "CREATE TEMPORARY TABLE arriving (LIKE {table}) ON COMMIT DROP"
 COPY = "COPY arriving (id, text, metadata, written, facets, embedding) FROM STDIN"
 UPSERT = """
@@ -164,3 +177,9 @@ class Condition:
 
 def _held(facets: Sequence[str]) -> str:
     return f"(facets && '{{{','.join(facets)}}}'::text[])"
+
+
+def room_for(units: int, dimensions: int) -> str:
+    """A statement that gives the rest of the transaction the memory to index so many vectors in."""
+    needed = units * (4 * dimensions + _GRAPH_BYTES)
+    return ROOM.format(kilobytes=min(needed, INDEX_MEMORY) // 1024)

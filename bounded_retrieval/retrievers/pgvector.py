@@ -249,8 +249,10 @@ class PgVectorSearcher(Excluding):
         if described is None:
             raise StoreMissingError(f"{self._connections.name}: no table {self._table!r} there")
         _, dimensions, is_indexed = described
-        if not is_indexed and dimensions <= sql.INDEXED_DIMENSIONS and len(self) > EXACT_UNITS:
-            statements = f"{sql.INDEX.format(table=self._table)}; ANALYZE {self._table}"
+        units = len(self)
+        if not is_indexed and dimensions <= sql.INDEXED_DIMENSIONS and units > EXACT_UNITS:
+            index = sql.INDEX.format(table=self._table)
+            statements = f"{sql.room_for(units, dimensions)}; {index}; ANALYZE {self._table}"
             self._connections.run(lambda connection: connection.execute(statements), seconds)
             return True
         return is_indexed
