@@ -90,7 +90,8 @@ class BoundedRetriever(BaseRetriever):
     ) -> BoundedRetriever:
         """Index documents in memory for both channels and build the graph over them.
 
-        Vectors are searched exactly up to `EXACT_LIMIT` documents, and with Chroma beyond.
+        Up to `EXACT_LIMIT` documents vectors are searched exactly and neighbours support lexical scores, as in an index
+        of `build_index`; beyond, vectors are searched with Chroma.
 
         Args:
             documents: read once; a document without an id takes a stable one from its text.
@@ -105,8 +106,12 @@ class BoundedRetriever(BaseRetriever):
         documents = list(documents)
         id_key = options.get("id_key")
         lexical = BM25Searcher.from_documents(documents, id_key=id_key)
-        made: Any = ExactSearcher if len(documents) <= EXACT_LIMIT else ChromaSearcher
-        dense = made.from_documents(documents, embedding, id_key=id_key)
+        dense: Any
+        if len(documents) <= EXACT_LIMIT:
+            dense = ExactSearcher.from_documents(documents, embedding, id_key=id_key)
+            lexical.use_neighbours(dense)
+        else:
+            dense = ChromaSearcher.from_documents(documents, embedding, id_key=id_key)
         return cls.from_retrievers(lexical, dense, k=k, **{"units": lexical, **options})
 
     def invoke(self, input: str, config: RunnableConfig | None = None, **kwargs: Any) -> list[Document]:

@@ -8,6 +8,8 @@
     scores.npy        float64, scores by term            rows.npy      int32, the unit of each score
     indptr.npy        int64, where each term's scores begin
     units.sqlite      the units themselves
+    neighbours.npy    int32, (units, 4), the rows of the units most like each; in an index with neighbours
+    likeness.npy      float32, (units, 4), how much they are
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from bounded_retrieval.retrievers._arrays import ArrayWriter, read_array
 from bounded_retrieval.retrievers._bm25_corpus import TokenCorpus
 from bounded_retrieval.retrievers._bm25_index import BM25Settings
 from bounded_retrieval.retrievers._bm25_postings import Postings, posting_parts
+from bounded_retrieval.retrievers._neighbours import NEIGHBOUR_FILES, Neighbours
 from bounded_retrieval.retrievers._regular_files import read_json, regular_size
 from bounded_retrieval.retrievers.units import SqliteUnits
 
@@ -40,7 +43,7 @@ ARRAYS: dict[str, np.dtype[Any]] = {
     "indptr.npy": np.dtype(np.int64),
 }
 LEXICAL_FILES = (HEADER, VOCABULARY, UNITS, *ARRAYS)
-"""Every file of the directory, `units.sqlite` included."""
+"""Every file of the directory, `units.sqlite` included; those of the neighbours may be missing."""
 
 _SMALL_FILE_BYTES = 65_536
 # Every term stands in some text, which its folded spelling, its parts and JSON's quotes make longer by far less.
@@ -57,11 +60,19 @@ class Header(BaseModel):
     k1: float = Field(ge=0)
     b: float = Field(ge=0, le=1)
     units: int = Field(ge=0)
+    neighbours: bool = False
 
     @classmethod
-    def of(cls, settings: BM25Settings, units: int) -> Header:
+    def of(cls, settings: BM25Settings, units: int, *, neighbours: bool) -> Header:
         """The header of an index of this version."""
-        return cls(format=LEXICAL_FORMAT, tokenizer=INDEX_TERMS_NAME, k1=settings.k1, b=settings.b, units=units)
+        return cls(
+            format=LEXICAL_FORMAT,
+            tokenizer=INDEX_TERMS_NAME,
+            k1=settings.k1,
+            b=settings.b,
+            units=units,
+            neighbours=neighbours,
+        )
 
 
 def write_lexical(directory: Path, header: Header, corpus: TokenCorpus, postings: Postings) -> None:
@@ -72,6 +83,12 @@ def write_lexical(directory: Path, header: Header, corpus: TokenCorpus, postings
     for (name, dtype), values in zip(ARRAYS.items(), arrays, strict=True):
         write_file(directory / name, _array_writer(values.astype(dtype, copy=False)))
     write_file(directory / HEADER, lambda path: _write_json(path, header.model_dump()))
+
+
+def write_neighbours(directory: Path, neighbours: Neighbours) -> None:
+    """Write their files, as `write_lexical` does."""
+    for (name, dtype), values in zip(NEIGHBOUR_FILES.items(), (neighbours.rows, neighbours.likeness), strict=True):
+        write_file(directory / name, _array_writer(values.astype(dtype, copy=False)))
 
 
 def write_postings(directory: Path, corpus: TokenCorpus, settings: BM25Settings) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Literal
 
@@ -20,12 +21,16 @@ from bounded_retrieval.retrievers._bm25_corpus import CorpusBuilder, TokenCorpus
 from bounded_retrieval.retrievers._bm25_masks import CACHED_MASK_BYTES, ByteBoundCache, FilterMasks, Mask
 from bounded_retrieval.retrievers._bm25_postings import Postings, idf
 from bounded_retrieval.retrievers._leading import leading
+from bounded_retrieval.retrievers._neighbours import NOBODY, Neighbours, supported
 from bounded_retrieval.retrievers.units import RowUnits
 
 Statistics = Literal["filtered", "corpus"]
 
 SCORE_DECIMALS = 9
 """Scores are rounded to this many decimals, so that the two backends and the order of additions agree on ties."""
+
+SUPPORTED = 64
+"""Of how many of the units that hold most of a query the neighbours are looked at, or of as many as are asked for."""
 
 _ROUNDING = 10.0**-SCORE_DECIMALS
 
@@ -59,14 +64,20 @@ class BM25Settings:
 
 
 class LexicalIndex:
-    """Units, their terms and the scorer over them; row ``r`` is the same unit in all three."""
+    """Units, their terms, the scorer over them and their neighbours, if known; row ``r`` is the same unit in all."""
 
     def __init__(
-        self, units: RowUnits, corpus: TokenCorpus, settings: BM25Settings, postings: Postings | None = None
+        self,
+        units: RowUnits,
+        corpus: TokenCorpus,
+        settings: BM25Settings,
+        postings: Postings | None = None,
+        neighbours: Neighbours | None = None,
     ) -> None:
         self.units = units
         self.corpus = corpus
         self.settings = settings
+        self.neighbours = neighbours
         self.scorer = create_scorer(settings.backend, corpus, k1=settings.k1, b=settings.b, postings=postings)
         self._masks = FilterMasks(units.metadata, len(corpus))
         self._passing: ByteBoundCache[Passing] = ByteBoundCache(CACHED_MASK_BYTES)
@@ -77,14 +88,24 @@ class LexicalIndex:
         builder = CorpusBuilder(self.corpus, self.units.ids())
         for unit in changed.values():
             builder.add(unit)
-        return LexicalIndex(units, builder.build(units.ids()), self.settings)
+        corpus = builder.build(units.ids())
+        return LexicalIndex(units, corpus, self.settings, neighbours=self._moved(units, changed.keys()))
+
+    def beside(self, neighbours: Neighbours) -> LexicalIndex:
+        """Another index of the same units, with these neighbours."""
+        made = copy(self)
+        made.neighbours = neighbours
+        return made
 
     def top(self, query: str, k: int, filter: Filter | None) -> list[tuple[int, float]]:
         """Rows and scores of the best ``k`` units with a score above 0, best first, ties by row."""
         term_ids = self._known_terms(query)
         if k <= 0 or not term_ids:
             return []
-        return _best(self._filtered(term_ids, filter) if filter else self.scorer.scores(term_ids), k)
+        if filter:
+            return _best(self._filtered(term_ids, filter), k)
+        scores = self.scorer.scores(term_ids)
+        return _best(scores, k) if self.neighbours is None else self._best_supported(scores, self.neighbours, k)
 
     def score(self, query: str, unit_ids: Sequence[str], filter: Filter | None) -> dict[str, float]:
         """The score of each given unit that exists; 0 for one that does not pass."""
@@ -92,7 +113,7 @@ class LexicalIndex:
         if filter:
             scores = self._filtered(term_ids, filter)[list(rows.values())]
         else:
-            scores = self.scorer.scores_at(term_ids, list(rows.values()))
+            scores = self._scores_at(term_ids, list(rows.values()))
         return dict(zip(rows, np.round(scores, SCORE_DECIMALS).tolist(), strict=True))
 
     def weights(self, query: str, words: Sequence[str], filter: Filter | None) -> QueryWeights:
@@ -127,6 +148,29 @@ class LexicalIndex:
     def _known_terms(self, query: str) -> list[int]:
         vocabulary = self.corpus.vocabulary
         return [vocabulary[term] for term in search_terms(query) if term in vocabulary]
+
+    def _best_supported(self, scores: NDArray[np.float64], neighbours: Neighbours, k: int) -> list[tuple[int, float]]:
+        rows = leading(scores, max(k, SUPPORTED), slack=_ROUNDING, above=0.0)
+        near, likeness = neighbours.of(rows)
+        found = supported(scores[rows], np.where(near == NOBODY, 0.0, scores[near]), likeness)
+        return [(int(rows[place]), score) for place, score in _best(found, k)]
+
+    def _scores_at(self, term_ids: Sequence[int], rows: Sequence[int]) -> NDArray[np.float64]:
+        if self.neighbours is None or not rows:
+            return self.scorer.scores_at(term_ids, rows)
+        near, likeness = self.neighbours.of(np.asarray(rows, dtype=np.int64))
+        held = self.scorer.scores_at(term_ids, [*rows, *np.maximum(near, 0).reshape(-1).tolist()])
+        own, given = held[: len(rows)], held[len(rows) :].reshape(near.shape)
+        return supported(own, np.where(near == NOBODY, 0.0, given), likeness)
+
+    def _moved(self, units: RowUnits, changed: Collection[str]) -> Neighbours | None:
+        if self.neighbours is None:
+            return None
+        stay = [unit_id for unit_id in self.units.ids() if unit_id not in changed]
+        old, new = self.units.rows_of(stay), units.rows_of(stay)
+        new_rows = np.full(len(self.corpus), NOBODY, dtype=np.int64)
+        new_rows[[old[unit_id] for unit_id in new]] = list(new.values())
+        return self.neighbours.moved(new_rows, len(units))
 
     def _filtered(self, term_ids: Sequence[int], filter: Filter) -> NDArray[np.float64]:
         passing = self._passing_units(filter)

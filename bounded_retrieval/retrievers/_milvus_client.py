@@ -80,6 +80,16 @@ class MilvusConnection:
         self.call("load_collection", self.collection)
         return self.call(method, self.collection, timeout=timeout, **options)
 
+    def first_rows(self, fields: list[str], condition: str, limit: int) -> list[dict[str, Any]]:
+        """Fields of the first rows that meet a condition, in the order of their keys, keys included."""
+        options: dict[str, Any] = {"batch_size": limit, "limit": limit, "output_fields": fields, "filter": condition}
+        iterator = self.on_collection("query_iterator", **options)
+        try:
+            with self._explained(self.timeout):
+                return list(iterator.next())
+        finally:
+            iterator.close()
+
     def of(self, collection: str) -> MilvusConnection:
         """The same client for another collection."""
         other = object.__new__(MilvusConnection)

@@ -10,6 +10,7 @@ import numpy as np
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 
+from bounded_retrieval.contracts.filters import Filter
 from bounded_retrieval.errors import EmbeddingMismatchError, StoreVersionError
 from bounded_retrieval.policies.tokenize import INDEX_TERMS_NAME
 from bounded_retrieval.retrievers import _milvus_rows as rows
@@ -88,6 +89,30 @@ class UnitCollection:
         """How many units there are."""
         (answer,) = self.connection.on_collection("query", filter="", output_fields=["count(*)"])
         return int(answer["count(*)"])
+
+
+class OverUnits:
+    """What both channels of a `MilvusStore` have of the collection that they search."""
+
+    _units: UnitCollection
+
+    def pushes_down(self, filter: Filter | None) -> bool:
+        """Whether Milvus itself decides the whole filter, so that it returns no row that does not pass.
+
+        Raises:
+            RequestError: the filter is not part of the filter language.
+        """
+        return rows.narrowed(filter).exact
+
+    def fetch(self, unit_ids: Sequence[str]) -> dict[str, Document]:
+        """The units that exist now, by id."""
+        return self._units.fetch(unit_ids)
+
+    def __len__(self) -> int:
+        return self._units.count()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._units.connection.name})"
 
 
 def create(connection: MilvusConnection, embedding: Embeddings) -> None:

@@ -23,8 +23,8 @@ FACETS = 4_096
 K1, B = 1.5, 0.75
 """Constants of BM25, those of the embedded index."""
 
-TERMS_FORMAT = "1"
-"""Changes whenever `encode_term` or what stands in a row changes; a collection records it."""
+TERMS_FORMAT = "2"
+"""Changes whenever `encode_term`, what stands in a row or what stands beside it changes; a collection records it."""
 
 LENGTH_BITS = 20
 """A unit of `TEXT_BYTES` holds fewer terms than two to this power."""
@@ -125,6 +125,11 @@ def _ordered(field: str, name: str, bound: Any) -> Narrowing:
 def _is_sayable(text: str) -> bool:
     # How others are to be escaped differs between Milvus' versions.
     return text.isprintable() and not any(char in text for char in "\"'\\{}")
+
+
+def quoted_id(unit_id: str) -> str:
+    """An id as a condition names it."""
+    return _quoted(unit_id.replace("\\", "\\\\").replace('"', '\\"'))
 
 
 def _quoted(text: str) -> str:

@@ -83,14 +83,18 @@ class Scores:
         self._average = counted.average
 
     def of(self, terms: str) -> float:
-        """The score of a row with these encoded terms; 0 where none is the query's."""
+        """The score of a row with these encoded terms, rounded; 0 where none is the query's."""
+        return round(self.exact(terms), SCORE_DECIMALS)
+
+    def exact(self, terms: str) -> float:
+        """The same, not rounded."""
         counts = rows.counts_in(terms)
         norm = rows.K1 * (1 - rows.B + rows.B * counts.total() / self._average)
         score = 0.0
         for term, weight in zip(self.terms, self._weights, strict=True):
             if counts[term]:
                 score += weight * (counts[term] / (counts[term] + norm))
-        return round(score, SCORE_DECIMALS)
+        return score
 
 
 class TermStatistics:
@@ -213,11 +217,10 @@ class TermStatistics:
         return Statistics(count(), length, holding, time.monotonic() + self._ttl)
 
 
-def all_rows(connection: MilvusConnection, fields: list[str]) -> Iterator[list[dict[str, Any]]]:
-    """All rows of a collection, in batches."""
-    iterator = connection.on_collection("query_iterator", batch_size=_BATCH, output_fields=fields)
-    try:
-        while batch := iterator.next():
-            yield list(batch)
-    finally:
-        iterator.close()
+def all_rows(connection: MilvusConnection, fields: list[str], condition: str = "") -> Iterator[list[dict[str, Any]]]:
+    """All rows of a collection that meet a condition, in batches, by id."""
+    asked = condition
+    while batch := connection.first_rows(fields, asked, _BATCH):
+        yield batch
+        # Milvus' iterator would go on by itself, but not past an id with a quote.
+        asked = " and ".join([*([condition] if condition else []), f"id > {rows.quoted_id(batch[-1]['id'])}"])

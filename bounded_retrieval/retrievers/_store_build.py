@@ -1,4 +1,4 @@
-"""The stages in which a new generation is written: read, embed, order the words, the vectors and the graph."""
+"""The stages in which a new generation is written: read, embed, order words and vectors, neighbours, the graph."""
 
 from __future__ import annotations
 
@@ -19,8 +19,15 @@ from numpy.typing import NDArray
 from bounded_retrieval.contracts.candidate import Unit, searchable_text
 from bounded_retrieval.errors import EmbeddingMismatchError, SourceError
 from bounded_retrieval.retrievers._arrays import ArrayWriter
-from bounded_retrieval.retrievers._bm25_files import UNITS, Header, write_postings, write_vocabulary_and_header
+from bounded_retrieval.retrievers._bm25_files import (
+    UNITS,
+    Header,
+    write_neighbours,
+    write_postings,
+    write_vocabulary_and_header,
+)
 from bounded_retrieval.retrievers._bm25_index import BM25Settings
+from bounded_retrieval.retrievers._finding_neighbours import find_neighbours
 from bounded_retrieval.retrievers._store_dense import Changes, write_graph
 from bounded_retrieval.retrievers._store_files import VECTOR_CACHE, writing
 from bounded_retrieval.retrievers._store_manifest import CHROMA_FOLDER, DENSE, LEXICAL, MARKS, DenseKind
@@ -28,14 +35,14 @@ from bounded_retrieval.retrievers._store_previous import MARK_BYTES, PreviousGen
 from bounded_retrieval.retrievers._token_spool import TokenSpool
 from bounded_retrieval.retrievers._units_writer import UnitsWriter
 from bounded_retrieval.retrievers._vector_cache import VectorCache
-from bounded_retrieval.retrievers._vectors import VECTORS, Rows, embed_units
+from bounded_retrieval.retrievers._vectors import VECTORS, Rows, embed_units, read_vectors
 from bounded_retrieval.retrievers.embeddings import embedding_identity
 from bounded_retrieval.retrievers.units import SqliteUnits, read_units
 
 Progress = Callable[[str, int, int | None], None]
 """Called with a stage, units done, and units in all where known.
 
-The stages are ``read``, ``embed``, ``lexical``, ``dense`` and ``publish``.
+The stages are ``read``, ``embed``, ``lexical``, ``neighbours``, ``dense`` and ``publish``.
 """
 
 _BATCH = 64
@@ -172,7 +179,7 @@ class GenerationBuild:
             files = folder / "token_ids.npy", folder / "offsets.npy"
             corpus = self._spool.write(*files, self._places, old_rows)
             write_postings(folder, corpus, settings)
-            write_vocabulary_and_header(folder, corpus.vocabulary, Header.of(settings, self.units))
+            write_vocabulary_and_header(folder, corpus.vocabulary, Header.of(settings, self.units, neighbours=True))
             with ArrayWriter(folder / MARKS, np.dtype(np.uint8)) as file:
                 for rows in self._parts():
                     file.append(self._marks_at(rows).reshape(-1))
@@ -180,7 +187,6 @@ class GenerationBuild:
 
     def order_vectors(self) -> None:
         """Write the vectors by row."""
-        self._progress("dense", 0, self.units)
         with writing(self._root), ArrayWriter(self._vectors_file, np.dtype(np.float32), self.dimensions) as file:
             for rows in self._parts():
                 made = np.empty((len(rows), self.dimensions), dtype=np.float32)
@@ -191,9 +197,18 @@ class GenerationBuild:
                     made[old == _NEW] = self._cache.vectors(self._records[self._places[rows[old == _NEW]]])
                 file.append(made)
 
+    def find_neighbours(self) -> None:
+        """Write which units are most like each."""
+        self._progress("neighbours", 0, self.units)
+        vectors = read_vectors(self._vectors_file, self.units, self.dimensions)
+        found = find_neighbours(vectors, lambda done: self._progress("neighbours", done, self.units))
+        with writing(self._root):
+            write_neighbours(self._partial / LEXICAL, found)
+
     def draw_graph(self, kind: DenseKind) -> None:
         """Write the Chroma store of an index of that kind."""
         self.kind = kind
+        self._progress("dense", 0, self.units)
         if kind == "exact":
             self._progress("dense", self.units, self.units)
             return

@@ -17,6 +17,7 @@ from bounded_retrieval.errors import (
     one_line,
 )
 from bounded_retrieval.retrievers._bm25_files import LEXICAL_FILES, UNITS
+from bounded_retrieval.retrievers._neighbours import NEIGHBOUR_FILES
 from bounded_retrieval.retrievers._regular_files import read_json
 from bounded_retrieval.retrievers._vectors import VECTORS
 
@@ -25,12 +26,13 @@ LEXICAL, DENSE = "lexical", "dense"
 RELATIONSHIPS = "relationships.jsonl"
 CHROMA_FOLDER = "chroma"
 MARKS = "marks.npy"
-INDEX_FORMAT = 3
+INDEX_FORMAT = 4
+FORMAT_WITH_VECTORS = 3
 INDEX_KIND: Literal["bounded-retrieval index"] = "bounded-retrieval index"
 
 GENERATION = re.compile(r"[0-9]{6}|[1-9][0-9]{6,8}")
 _FORMAT_WITH_DIGESTS = 2
-_KNOWN_FORMATS = (1, _FORMAT_WITH_DIGESTS, INDEX_FORMAT)
+_KNOWN_FORMATS = (1, _FORMAT_WITH_DIGESTS, FORMAT_WITH_VECTORS, INDEX_FORMAT)
 _MAX_MANIFEST_BYTES = 1_000_000
 FILE = rf"(?:{re.escape(RELATIONSHIPS)}|(?:{LEXICAL}|{DENSE})(?:/\w[\w.-]*){{1,3}})"
 _FileName = Annotated[str, Field(pattern=f"^{FILE}$")]
@@ -39,7 +41,7 @@ _Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 # Opening reads all the others whole, so that comparing them with their digests costs little beside it.
 READ_PIECEMEAL = frozenset(
     [
-        *(f"{LEXICAL}/{name}" for name in (UNITS, "token_ids.npy", "rows.npy", "scores.npy", MARKS)),
+        *(f"{LEXICAL}/{name}" for name in (UNITS, "token_ids.npy", "rows.npy", "scores.npy", MARKS, *NEIGHBOUR_FILES)),
         f"{DENSE}/{VECTORS}",
     ]
 )
@@ -86,9 +88,12 @@ class Manifest(BaseModel):
             raise ValueError("files")
         if self.format >= _FORMAT_WITH_DIGESTS and self.digests.keys() != self.files.keys():
             raise ValueError("digests")
-        if self.format == INDEX_FORMAT and not {f"{LEXICAL}/{MARKS}", f"{DENSE}/{VECTORS}"} <= self.files.keys():
+        has_vectors = self.format >= FORMAT_WITH_VECTORS
+        if has_vectors and not {f"{LEXICAL}/{MARKS}", f"{DENSE}/{VECTORS}"} <= self.files.keys():
             raise ValueError("files")
-        if (self.dense is None) != (self.format < INDEX_FORMAT):
+        if self.format == INDEX_FORMAT and not {f"{LEXICAL}/{name}" for name in NEIGHBOUR_FILES} <= self.files.keys():
+            raise ValueError("files")
+        if (self.dense is None) == has_vectors:
             raise ValueError("dense")
         if (self.dense_rows is None) != (self.format == 1 or self.dense == "exact"):
             raise ValueError("dense_rows")
@@ -97,7 +102,7 @@ class Manifest(BaseModel):
     @property
     def chroma(self) -> str | None:
         """The folder of the Chroma store in that of the generation, where there is one."""
-        if self.format < INDEX_FORMAT:
+        if self.format < FORMAT_WITH_VECTORS:
             return DENSE
         return f"{DENSE}/{CHROMA_FOLDER}" if self.dense == "chroma" else None
 

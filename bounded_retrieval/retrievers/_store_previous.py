@@ -21,7 +21,7 @@ from bounded_retrieval.retrievers._arrays import ArrayWriter, read_array
 from bounded_retrieval.retrievers._bm25_corpus import TokenCorpus
 from bounded_retrieval.retrievers._bm25_files import UNITS, read_corpus
 from bounded_retrieval.retrievers._store_files import copy_chroma, generation_folder, writing
-from bounded_retrieval.retrievers._store_manifest import DENSE, INDEX_FORMAT, LEXICAL, MARKS, Manifest
+from bounded_retrieval.retrievers._store_manifest import DENSE, FORMAT_WITH_VECTORS, LEXICAL, MARKS, Manifest
 from bounded_retrieval.retrievers._store_verify import verified_folder
 from bounded_retrieval.retrievers._vectors import VECTORS, Rows, Vectors, read_vectors, unit_length
 from bounded_retrieval.retrievers.units import SqliteUnits
@@ -79,14 +79,15 @@ class PreviousGeneration:
         folder = find(root, manifest)
         file = folder / LEXICAL / UNITS
         units = opened.enter_context(closing(SqliteUnits(file)))
-        if manifest.format == INDEX_FORMAT:
+        has_vectors = manifest.format >= FORMAT_WITH_VECTORS
+        if has_vectors:
             marks = read_array(folder / LEXICAL / MARKS, np.dtype(np.uint8)).reshape(-1, 2 * MARK_BYTES)
             path = folder / DENSE / VECTORS
         else:
             marks = np.frombuffer(b"".join(map(marks_of, units.units())), dtype=np.uint8).reshape(-1, 2 * MARK_BYTES)
             path = _vectors_from_chroma(folder / DENSE, units, manifest.dimensions, work)
         is_current = manifest.tokenizer == INDEX_TERMS_NAME
-        has_graph = manifest.format == INDEX_FORMAT and manifest.chroma is not None
+        has_graph = has_vectors and manifest.chroma is not None
         if not len(marks) == len(units) == manifest.units:
             raise StoreCorruptError(f"{folder / LEXICAL}: {len(units)} units, expected {manifest.units}")
         return cls(

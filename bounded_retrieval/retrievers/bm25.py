@@ -3,23 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from threading import Lock
+from typing import TYPE_CHECKING
 
 from langchain_core.documents import Document
 
 from bounded_retrieval.contracts.assessment import QueryWeights
 from bounded_retrieval.contracts.candidate import Candidate
 from bounded_retrieval.contracts.filters import Filter
-from bounded_retrieval.errors import StoreCorruptError
+from bounded_retrieval.errors import ConfigurationError, StoreCorruptError
 from bounded_retrieval.policies.tokenize import TOKENIZER_NAME, stems_of, tokenize
 from bounded_retrieval.retrievers._bm25_backends import Backend, BM25sScorer
 from bounded_retrieval.retrievers._bm25_corpus import CorpusBuilder
-from bounded_retrieval.retrievers._bm25_files import HEADER, UNITS, Header, read_lexical, write_file, write_lexical
+from bounded_retrieval.retrievers._bm25_files import (
+    HEADER,
+    UNITS,
+    Header,
+    read_lexical,
+    write_file,
+    write_lexical,
+    write_neighbours,
+)
 from bounded_retrieval.retrievers._bm25_index import BM25Settings, LexicalIndex, Statistics
 from bounded_retrieval.retrievers._bm25_masks import Mask
 from bounded_retrieval.retrievers._bm25_postings import score_postings
+from bounded_retrieval.retrievers._neighbours import read_neighbours
 from bounded_retrieval.retrievers.units import MemoryUnits, RowUnits, read_units, write_units
+
+if TYPE_CHECKING:
+    from bounded_retrieval.retrievers.exact import ExactSearcher
 
 
 class BM25Searcher:
@@ -30,6 +44,11 @@ class BM25Searcher:
     unless nothing else is left. Scores are Lucene's BM25
     (the formula stands in ``_bm25_backends.py``), rounded to 9 decimals. Order: score, then unit id ascending; a unit
     that matches nothing is not returned.
+
+    An index that `build_index` wrote also knows which four units are most like each one, worked out once from the
+    vectors (see `use_neighbours`). There four fifths of a score are BM25's, and one fifth is the highest of the
+    neighbours' scores times their likeness: a unit that says in other words what its neighbour says in the query's
+    own is found, too. No query is embedded for it and no vector read. It plays no part under a filter.
 
     Metadata filters apply before ranking. With ``statistics="filtered"`` a search under a filter knows of nothing but
     the units that pass: their number, their mean length and how many of them hold a term. Its answer, scores included,
@@ -107,7 +126,12 @@ class BM25Searcher:
         """
         header, corpus, postings, units = read_lexical(Path(directory))
         settings = BM25Settings(backend=backend, k1=header.k1, b=header.b, statistics=statistics)
-        return cls(LexicalIndex(units, corpus, settings, postings), id_key=id_key)
+        with ExitStack() as opened:
+            opened.callback(units.close)
+            neighbours = read_neighbours(Path(directory), header.units) if header.neighbours else None
+            made = cls(LexicalIndex(units, corpus, settings, postings, neighbours), id_key=id_key)
+            opened.pop_all()
+        return made
 
     @property
     def units(self) -> RowUnits:
@@ -208,8 +232,26 @@ class BM25Searcher:
         settings, scorer = index.settings, index.scorer
         ready = scorer.postings if isinstance(scorer, BM25sScorer) else None
         postings = ready or score_postings(index.corpus, k1=settings.k1, b=settings.b)
-        header = Header.of(settings, len(index.units))
+        header = Header.of(settings, len(index.units), neighbours=index.neighbours is not None)
+        if index.neighbours is not None:
+            write_neighbours(target, index.neighbours)
         write_lexical(target, header, index.corpus, postings)
+
+    def use_neighbours(self, dense: ExactSearcher) -> None:
+        """Let units that resemble each other support each other's scores, as in an index that `build_index` writes.
+
+        Units that are added afterwards have no neighbours until this is called again.
+
+        Args:
+            dense: over the same units; its vectors say who resembles whom, and are not needed later.
+
+        Raises:
+            ConfigurationError: it is over other units.
+        """
+        with self._edit_lock:
+            if dense.ids() != self.ids():
+                raise ConfigurationError(f"dense: expected the same {len(self)} units (got {dense!r})")
+            self._index = self._index.beside(dense.neighbours())
 
     def close(self) -> None:
         """Close the files that `open` opened; the searcher is of no use after that."""

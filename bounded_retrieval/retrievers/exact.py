@@ -15,6 +15,8 @@ from bounded_retrieval.contracts.filters import Filter
 from bounded_retrieval.errors import EmbeddingMismatchError, SourceError, StoreCorruptError, StoreError
 from bounded_retrieval.retrievers._bm25_masks import Mask, cached_masks
 from bounded_retrieval.retrievers._excluding import Excluding
+from bounded_retrieval.retrievers._finding_neighbours import find_neighbours
+from bounded_retrieval.retrievers._neighbours import Neighbours
 from bounded_retrieval.retrievers._vectors import (
     Rows,
     Vectors,
@@ -31,7 +33,7 @@ from bounded_retrieval.retrievers.units import MemoryUnits, RowUnits
 Progress = Callable[[int, int], None]
 """Called after each batch with the units done and the units in all."""
 
-EXACT_LIMIT = 20_000
+EXACT_LIMIT = 50_000
 """Most units that are searched exactly where nothing else is asked for; beyond, a graph is faster."""
 
 _BATCH = 64
@@ -144,6 +146,10 @@ class ExactSearcher(Excluding):
     def embedding(self) -> Embeddings:
         """What embeds queries."""
         return self._queries.embedding
+
+    def neighbours(self) -> Neighbours:
+        """Which units are most like each; takes seconds for tens of thousands of units."""
+        return find_neighbours(self._live())
 
     @property
     def dimensions(self) -> int:

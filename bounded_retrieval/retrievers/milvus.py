@@ -19,7 +19,8 @@ from bounded_retrieval.retrievers._bm25_index import SCORE_DECIMALS, Statistics
 from bounded_retrieval.retrievers._bm25_postings import idf
 from bounded_retrieval.retrievers._excluding import Excluding
 from bounded_retrieval.retrievers._milvus_client import MilvusConnection
-from bounded_retrieval.retrievers._milvus_collection import BATCH, Search, UnitCollection, create, recorded
+from bounded_retrieval.retrievers._milvus_collection import BATCH, OverUnits, Search, UnitCollection, create, recorded
+from bounded_retrieval.retrievers._milvus_neighbours import SupportedScores, UnitNeighbours
 from bounded_retrieval.retrievers._milvus_statistics import Change, Scores, TermStatistics, all_rows
 from bounded_retrieval.retrievers._milvus_statistics import Statistics as Counted
 from bounded_retrieval.retrievers._server_units import (
@@ -47,13 +48,17 @@ LARGEST_LIST = 1_024
 FLUSHED_UNITS = 1_000
 """An addition of so many units or more ends with a flush, so that Milvus indexes them."""
 
+LARGE_ADDITION = 0.1
+"""An addition that makes up so much of the units or more ends with finding everybody's neighbours anew."""
+
 
 class MilvusStore:
     """One Milvus collection of units: ``lexical`` and ``dense`` are its two searchers, and it is a unit source.
 
     Make one with `open` or `create`. Milvus finds the units; each is then scored as in the embedded index, with
     statistics of the whole collection (or, under a filter, of the units that pass), which are kept in a second
-    collection beside it. Names, terms, scores and filters are those of `BM25Searcher` and `ChromaSearcher`.
+    collection beside it, and with the support of the units most like it, which are kept in a third (see
+    `use_neighbours`). Names, terms, scores and filters are those of `BM25Searcher` and `ChromaSearcher`.
 
     Any number of threads may search; one writer at a time, in all processes together. Open it after a fork: a forked
     process is refused (`ForkedError`). After a restart of the server the next call connects again.
@@ -81,8 +86,10 @@ class MilvusStore:
         self._connection = connection
         self._id_key = id_key
         self._statistics = TermStatistics(connection, statistics_ttl_s)
+        self._neighbours = UnitNeighbours(connection)
         self._units = UnitCollection(connection)
-        self.lexical = MilvusLexicalSearcher(self._units, self._statistics, statistics)
+        support = SupportedScores(self._units, self._neighbours)
+        self.lexical = MilvusLexicalSearcher(self._units, self._statistics, support, statistics)
         self.dense = MilvusDenseSearcher(self._units, embedding)
 
     @classmethod
@@ -133,6 +140,7 @@ class MilvusStore:
         connection = MilvusConnection(uri, collection, checked_timeout(timeout_ms), client or {})
         with connection.closed_on_error():
             if not connection.call("has_collection", collection):
+                UnitNeighbours(connection).create()
                 create(connection, embedding)
             return cls(connection, recorded(connection, embedding), **options)
 
@@ -140,23 +148,30 @@ class MilvusStore:
         """Embed and store documents, read as they are needed; a unit whose id is already there is replaced.
 
         The id is the ``id_key`` field, else ``Document.id``, else a hash of the text. Units are stored in batches of
-        500; those before an error stay, and adding the same documents again completes the work.
+        500; those before an error stay, and adding the same documents again completes the work. When they make up a
+        tenth of the collection or more, `use_neighbours` follows.
 
         Raises:
             SourceError: a text is blank or longer than Milvus holds, or one id stands for two texts.
             StoreError: the server is not there, took too long or refused.
         """
+        stored = 0
         with self._statistics.changing() as change:
             for batch in batches(documents, self._id_key, BATCH, progress):
                 self._store(batch, change)
+                stored += len(batch)
             if change.units >= FLUSHED_UNITS:
                 self._connection.on_collection("flush")
+        if stored and stored >= LARGE_ADDITION * len(self):
+            self.use_neighbours()
 
     def _store(self, batch: list[Unit], change: Change) -> None:
         texts = [searchable_text(unit.title, unit.text) for unit in batch]
         vectors = embed_units(self.dense.embedding, texts)
         data = [rows.row_of(unit, vector) for unit, vector in zip(batch, vectors.tolist(), strict=True)]
         before = self._units.rows([unit.unit_id for unit in batch], ["terms"])
+        # First, so that nobody is ever supported by a text that took another one's place.
+        self._neighbours.forget(before)
         self._connection.on_collection("upsert", data=data)
         for row in before.values():
             change.add(row["terms"], -1)
@@ -170,9 +185,22 @@ class MilvusStore:
             for start in range(0, len(wanted), BATCH):
                 before = self._units.rows(wanted[start : start + BATCH], ["terms"])
                 if before:
+                    self._neighbours.forget(before)
                     self._connection.on_collection("delete", ids=list(before))
                 for row in before.values():
                     change.add(row["terms"], -1)
+
+    def use_neighbours(self) -> None:
+        """Find the units most like each one, by their vectors, whose support counts a fifth of a lexical score.
+
+        They are those of an index that `build_index` writes of the same units. Units that are replaced or removed leave
+        them at once; units that are added have none before this is called again, by `add` when they make up a tenth of
+        the collection or more. All vectors are read into memory.
+
+        Raises:
+            StoreError: the server is not there, took too long or refused.
+        """
+        self._neighbours.work_out()
 
     def fetch(self, unit_ids: Sequence[str]) -> dict[str, Document]:
         """The units that exist now, by id; an id that is not there is left out."""
@@ -189,45 +217,23 @@ class MilvusStore:
         return f"{type(self).__name__}({self._connection.name}, {embedding_identity(self.dense.embedding)})"
 
     def drop(self) -> None:
-        """Delete the collection, its statistics, and everything in them."""
+        """Delete the collection, its statistics, its neighbours, and everything in them."""
         self._connection.on_collection("drop_collection")
         self._statistics.drop()
+        self._neighbours.drop()
 
     def close(self) -> None:
         """Let go of the connection; neither searcher is of use after that. May be repeated."""
         self._connection.close()
 
 
-class _OverUnits:
-    """What both channels have of the collection that they search."""
-
-    _units: UnitCollection
-
-    def pushes_down(self, filter: Filter | None) -> bool:
-        """Whether Milvus itself decides the whole filter, so that it returns no row that does not pass.
-
-        Raises:
-            RequestError: the filter is not part of the filter language.
-        """
-        return rows.narrowed(filter).exact
-
-    def fetch(self, unit_ids: Sequence[str]) -> dict[str, Document]:
-        """The units that exist now, by id."""
-        return self._units.fetch(unit_ids)
-
-    def __len__(self) -> int:
-        return self._units.count()
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._units.connection.name})"
-
-
-class MilvusLexicalSearcher(_OverUnits):
+class MilvusLexicalSearcher(OverUnits):
     """The lexical channel of a `MilvusStore`; its terms, formula and scores are those of `BM25Searcher`.
 
     Milvus ranks by its own BM25 (single precision, statistics of a shard, on milvus-lite of a segment) and gives at
     least `POOL` units; the best of those by the exact score come back. So the answer is that of the embedded index
-    wherever Milvus has its units among the first 64 (or 4 times ``k``).
+    wherever Milvus has its units among the first 64 (or 4 times ``k``). Without a filter their neighbours are looked
+    up, and then the terms of those neighbours that did not come back themselves.
     """
 
     channel: Channel = "lexical"
@@ -235,9 +241,12 @@ class MilvusLexicalSearcher(_OverUnits):
     stem = staticmethod(stems_of)
     tokenizer_name = TOKENIZER_NAME
 
-    def __init__(self, units: UnitCollection, statistics: TermStatistics, scope: Statistics) -> None:
+    def __init__(
+        self, units: UnitCollection, statistics: TermStatistics, support: SupportedScores, scope: Statistics
+    ) -> None:
         self._units = units
         self._statistics = statistics
+        self._support = support
         self._scope = scope
 
     def search(self, query: str, k: int, filter: Filter | None = None) -> list[Candidate]:
@@ -260,8 +269,10 @@ class MilvusLexicalSearcher(_OverUnits):
         )
 
         def ask(limit: int) -> list[Row]:
-            hits = self._units.ranked(search, limit)
-            return [Row(unit=rows.document_of(*hit), unit_id=hit[0], score=scores.of(hit[1]["terms"])) for hit in hits]
+            hits = dict(self._units.ranked(search, limit))
+            terms = {unit_id: hit["terms"] for unit_id, hit in hits.items()}
+            found = {each: scores.of(terms[each]) for each in terms} if filter else self._support.best(scores, terms, k)
+            return [Row(unit=rows.document_of(each, hits[each]), unit_id=each, score=found[each]) for each in found]
 
         best = best_rows(ask, k, max(POOL, 4 * k), accepts, is_settled=passing.exact)
         # Milvus knows terms by numbers, which two terms may share.
@@ -279,8 +290,11 @@ class MilvusLexicalSearcher(_OverUnits):
         if not found:
             return {}
         scores = self._scores(query, filter)
+        terms = {unit_id: row["terms"] for unit_id, row in found.items()}
+        if not filter:
+            return self._support.of(scores, terms)
         passing = {unit_id: accepts(row["metadata"] or {}) for unit_id, row in found.items()}
-        return {unit_id: scores.of(row["terms"]) if passing[unit_id] else 0.0 for unit_id, row in found.items()}
+        return {unit_id: scores.of(terms[unit_id]) if passing[unit_id] else 0.0 for unit_id in found}
 
     def weigh(self, query: str, words: Sequence[str], filter: Filter | None = None) -> QueryWeights:
         """How rare each of these words of the query is, and the most that a unit could score.
@@ -309,7 +323,7 @@ class MilvusLexicalSearcher(_OverUnits):
         return Scores(self._counted(terms, filter), terms)
 
 
-class MilvusDenseSearcher(_OverUnits, Excluding):
+class MilvusDenseSearcher(OverUnits, Excluding):
     """The dense channel of a `MilvusStore`; scores are cosine similarities to six decimals, as in the embedded index.
 
     Vectors are stored at length 1 and found by an HNSW index.

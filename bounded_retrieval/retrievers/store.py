@@ -331,6 +331,7 @@ def _write_generation(
         build.embed()
         build.order_words()
         build.order_vectors()
+        build.find_neighbours()
         build.draw_graph(_kind(task.dense, build.units))
         build.clean_up()
     progress("publish", 0, build.units)

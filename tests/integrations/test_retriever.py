@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,8 +12,17 @@ from langchain_tests.integration_tests import RetrieversIntegrationTests
 from langgraph.graph import END, START, StateGraph
 from typing_extensions import TypedDict
 
-from bounded_retrieval import BoundedContext, BoundedRetriever, Budget, RetrievalFailedError, create_bounded_retrieval
+from bounded_retrieval import (
+    BoundedContext,
+    BoundedRetriever,
+    Budget,
+    RetrievalFailedError,
+    build_index,
+    create_bounded_retrieval,
+    open_index,
+)
 from bounded_retrieval.errors import ConfigurationError, RequestError
+from bounded_retrieval.graph.bounded import parts_of
 from bounded_retrieval.retrievers.embeddings import load_embedding
 from bounded_retrieval.testing import FailingSearcher, ScriptedSearcher
 
@@ -151,6 +161,15 @@ def test_from_documents_builds_both_channels() -> None:
     ]
     found = BoundedRetriever.from_documents(documents).invoke("Our parcel was smashed by the courier")
     assert found[0].id == "a"
+
+
+def test_from_documents_ranks_as_an_index_does(tmp_path: Path) -> None:
+    """Neighbours support lexical scores, as in an index of the same documents."""
+    parts = parts_of(BoundedRetriever.from_documents(DOCUMENTS).graph)
+    build_index(DOCUMENTS, tmp_path)
+    with open_index(tmp_path) as index:
+        assert parts is not None
+        assert parts.lexical.search(QUERY, 6) == index.lexical.search(QUERY, 6)
 
 
 def test_existing_langchain_objects_work_as_they_are() -> None:

@@ -136,8 +136,8 @@ def test_documents_are_read_once_as_a_stream(tmp_path):
     assert report.units == 150
     assert ("read", 128, None) in seen
     assert ("embed", 150, 150) in seen
-    assert [now for now in seen if now[0] in ("lexical", "dense", "publish")] == [
-        (stage, done, 150) for stage in ("lexical", "dense", "publish") for done in (0, 150)
+    assert [now for now in seen if now[0] in ("lexical", "neighbours", "dense", "publish")] == [
+        (stage, done, 150) for stage in ("lexical", "neighbours", "dense", "publish") for done in (0, 150)
     ]
     build_index(documents(64), tmp_path / "b", embedding=TinyEmbeddings(), progress=lambda *now: seen.append(now))
     assert ("read", 64, 64) in seen
@@ -209,7 +209,7 @@ def test_bad_documents_leave_the_old_index(root, stream, message):
     assert generations(root) == ["000001"]
 
 
-@pytest.mark.parametrize("stage", ["read", "embed", "lexical", "dense", "publish"])
+@pytest.mark.parametrize("stage", ["read", "embed", "lexical", "neighbours", "dense", "publish"])
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()], ids=["disk", "ctrl-c"])
 def test_an_error_at_any_stage_leaves_the_old_index(root, stage, error):
     """Whatever ends a build before it is published, the old index answers and the next build succeeds."""

@@ -17,6 +17,7 @@ from langchain_core.embeddings import Embeddings
 
 from bounded_retrieval.errors import StoreCorruptError, StoreError, StoreVersionError
 from bounded_retrieval.retrievers._bm25_files import LEXICAL_FILES
+from bounded_retrieval.retrievers._neighbours import NEIGHBOUR_FILES
 from bounded_retrieval.retrievers.store import build_index, open_index
 
 
@@ -137,7 +138,8 @@ def damage(path, keep):
 
 
 @pytest.mark.parametrize(
-    "name", [*(f"lexical/{name}" for name in LEXICAL_FILES), "lexical/marks.npy", "dense/vectors.npy"]
+    "name",
+    [*(f"lexical/{name}" for name in (*LEXICAL_FILES, *NEIGHBOUR_FILES)), "lexical/marks.npy", "dense/vectors.npy"],
 )
 @pytest.mark.parametrize("keep", [None, 0, 0.5], ids=["deleted", "emptied", "halved"])
 def test_a_damaged_file_is_named_and_a_new_build_repairs(root, name, keep):
@@ -221,9 +223,9 @@ def test_a_wrong_unit_count_is_found(root):
 def test_another_format_is_told_apart_from_damage(root):
     """A format of another version is named, whatever else it holds."""
     held = json.loads((root / "manifest.json").read_text())
-    (root / "manifest.json").write_text(json.dumps({**held, "format": 4, "more": 1}))
+    (root / "manifest.json").write_text(json.dumps({**held, "format": 5, "more": 1}))
     for use in (open_index, lambda root, embedding: build_index(OLD, root, embedding=embedding)):
-        with pytest.raises(StoreVersionError, match="format 4; this version reads 3"):
+        with pytest.raises(StoreVersionError, match="format 5; this version reads 4"):
             use(root, embedding=TinyEmbeddings())
 
 

@@ -22,6 +22,7 @@ from bounded_retrieval.contracts.relationships import Relationship
 from bounded_retrieval.errors import EmbeddingMismatchError, SourceError, StoreCorruptError
 from bounded_retrieval.retrievers import _bm25_corpus, _bm25_postings, _token_spool, _vector_cache
 from bounded_retrieval.retrievers._bm25_files import ARRAYS, VOCABULARY
+from bounded_retrieval.retrievers._neighbours import NEIGHBOUR_FILES
 from bounded_retrieval.retrievers._vector_cache import VectorCache
 from bounded_retrieval.retrievers.store import build_index, open_index, verify_index
 
@@ -59,7 +60,7 @@ def unit(n: int, text: str = "", **metadata: object) -> Document:
 def files(root: Path) -> dict[str, bytes]:
     """What the index holds of words and vectors, the order of terms aside."""
     folder = root / "generations" / json.loads((root / "manifest.json").read_text())["generation"]
-    names = [f"lexical/{name}" for name in (*ARRAYS, "marks.npy", VOCABULARY)] + ["dense/vectors.npy"]
+    names = [f"lexical/{name}" for name in (*ARRAYS, *NEIGHBOUR_FILES, "marks.npy", VOCABULARY)] + ["dense/vectors.npy"]
     return {name: (folder / name).read_bytes() for name in names}
 
 
@@ -137,6 +138,7 @@ def test_parts_of_any_size_give_the_same_files(root: Path, tmp_path: Path, monke
 def test_the_files_hold_what_a_searcher_in_memory_computes(root: Path) -> None:
     """Scores of the index are those of `BM25Searcher.from_documents` and `ExactSearcher.from_documents`."""
     lexical, dense = BM25Searcher.from_documents(edited()), ExactSearcher.from_documents(edited(), Sixteen())
+    lexical.use_neighbours(dense)
     build_index(edited(), root, embedding=Sixteen())
     with open_index(root, embedding=Sixteen()) as index:
         for query in ("pump of site 33", "zebra", "belt fan"):

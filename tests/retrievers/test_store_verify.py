@@ -139,7 +139,7 @@ def test_a_text_that_is_not_the_one_written_is_never_given(root: Path) -> None:
         index.units.fetch(["u03"])
 
 
-@pytest.mark.parametrize("format", [1, 2])
+@pytest.mark.parametrize("format", [1, 2, 3])
 @pytest.mark.parametrize("keep", [False, True])
 def test_an_index_of_an_older_format_is_told_to_be_built_again(
     made: Callable[[str], Path], format: int, keep: bool
@@ -149,13 +149,13 @@ def test_an_index_of_an_older_format_is_told_to_be_built_again(
     expected = ask(root)
     make_older(root, format)
     for use in (ask, verify_index):
-        with pytest.raises(StoreVersionError, match=f"format {format}; this version reads 3; build the index again"):
+        with pytest.raises(StoreVersionError, match=f"format {format}; this version reads 4; build the index again"):
             use(root)
     given = [Document(id="v", page_content="A valve.")] + ([] if keep else DOCUMENTS)
     report = build_index(given, root, embedding=CountingEmbeddings(), keep=keep)
     assert (report.embedded, report.added, report.unchanged, report.dense) == (1, 1, 20, "exact")
     assert ask(root) == expected
-    assert verify_index(root).format == 3
+    assert verify_index(root).format == 4
 
 
 def renumber(root: Path, number: str) -> None:

@@ -45,6 +45,7 @@ class World:
         self.embedding = embedding
         self.lexical = BM25Searcher.from_documents(documents)
         self.dense = ExactSearcher.from_documents(documents, embedding)
+        self.lexical.use_neighbours(self.dense)
 
 
 @pytest.fixture(scope="module", params=["shipped", "synthetic"])

@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from bounded_retrieval.retrievers._store_manifest import INDEX_FORMAT
+
 OPENED, ASKED, SAME, FOUND = "refused when opened", "refused when asked", "same answers", "found by verify"
 DEEP = "[" * 200_000
 
@@ -174,7 +176,7 @@ MANIFESTS: dict[str, Case] = {
     "no format": _manifest(format="(left out)"),
     "a format that is true": _manifest(format=True),
     "a format that is text": _manifest(format="2"),
-    "a format of the future": _manifest(format=4),
+    "a format of the future": _manifest(format=INDEX_FORMAT + 1),
     "a format below nought": _manifest(format=-(2**70)),
     "the format before digests": _manifest(format=1),
     "no digests": _manifest(digests={}),
@@ -252,6 +254,13 @@ LEXICAL: dict[str, Case] = {
     "scores too high": _array("scores.npy", lambda values: values * 1e300, ASKED),
     "scores below nought": _array("scores.npy", lambda values: -values, ASKED),
     "terms of no vocabulary": _array("token_ids.npy", lambda values: values + 2**30, SAME),
+    "neighbours of no unit": _array("neighbours.npy", lambda values: values + 60, ASKED),
+    "neighbours far below nought": _array("neighbours.npy", lambda values: values - 60, ASKED),
+    "neighbours of too many units": _array("neighbours.npy", lambda values: values[:-1]),
+    "neighbours in columns": _array("neighbours.npy", np.asfortranarray),
+    "a likeness that is no number": _array("likeness.npy", lambda values: values * np.nan, ASKED),
+    "a likeness above 1": _array("likeness.npy", lambda values: values + 1, ASKED),
+    "a likeness below nought": _array("likeness.npy", lambda values: values - 2, ASKED),
     "marks that are none": _array("marks.npy", lambda values: values + 1, SAME),
     "relationships that are none": _file("relationships.jsonl", lambda data: data + b'{"subject": 1}\n'),
     "relationships nested deeply": _file("relationships.jsonl", lambda data: DEEP.encode()),  # noqa: ARG005 - likewise

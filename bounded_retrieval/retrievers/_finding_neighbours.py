@@ -1,0 +1,110 @@
+"""Find the units most like each unit, by the vectors that the index is built with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bounded_retrieval.retrievers._neighbours import NEIGHBOURS, NOBODY, Neighbours
+from bounded_retrieval.retrievers._vectors import DECIMALS, Rows, Vectors
+
+COMPARE_ALL = 20_000
+"""Up to so many units each is compared with every other one; above, with those of its surroundings."""
+
+_BLOCK = 512  # units compared with others at a time
+_SPARE = 4  # looked at beyond those kept: single precision may have the wrong ones at the end
+_PER_CENTRE = 512  # units for each centre
+_CENTRES = 3  # whose surroundings a unit belongs to
+_LARGEST = 4_096  # units of one surroundings compared with each other
+_SEED = 0
+
+Told = Callable[[int], None]
+
+
+def find_neighbours(vectors: Vectors, told: Told = lambda _done: None, compare_all: int = COMPARE_ALL) -> Neighbours:
+    """The `NEIGHBOURS` nearest units of each unit whose cosine is above 0, equal ones by row.
+
+    Up to ``compare_all`` units they are the nearest of all. Above, some units are drawn as centres (by a fixed seed),
+    each unit belongs to the surroundings of the three centres nearest to it, and is compared with who else does. Of
+    47,182 texts of 34 collections that found 89% of the neighbours in a seventh of the time.
+
+    Args:
+        vectors: shape (units, dimensions), at length 1; may be mapped.
+        told: called with the number of units done.
+        compare_all: see above.
+    """
+    found = _Found(vectors)
+    if len(vectors) <= compare_all:
+        everyone = np.arange(len(vectors))
+        for start in range(0, len(vectors), _BLOCK):
+            found.compare(everyone[start : start + _BLOCK], everyone)
+            told(min(start + _BLOCK, len(vectors)))
+        return found.neighbours()
+    done = 0
+    for group in _surroundings(vectors):
+        for start in range(0, len(group), _BLOCK):
+            found.compare(group[start : start + _BLOCK], group)
+        done += len(group)
+        told(done // _CENTRES)
+    return found.neighbours()
+
+
+class _Found:
+    """The nearest units found so far."""
+
+    def __init__(self, vectors: Vectors) -> None:
+        self._vectors = vectors
+        self._rows = np.full((len(vectors), NEIGHBOURS), NOBODY, dtype=np.int32)
+        self._likeness = np.zeros((len(vectors), NEIGHBOURS), dtype=np.float32)
+
+    def compare(self, some: Rows, others: Rows) -> None:
+        """Look for nearer ones of some units among others (ascending)."""
+        held = self._vectors if len(others) == len(self._vectors) else self._vectors[others]
+        rough = self._vectors[some] @ held.T
+        rough[np.arange(len(some)), np.searchsorted(others, some)] = -2  # a unit is no neighbour of itself
+        count = min(NEIGHBOURS + _SPARE, len(others))
+        places = np.argpartition(-rough, count - 1, axis=1)[:, :count]
+        near = np.concatenate([others[places], self._rows[some]], axis=1)
+        near[near == some[:, None]] = NOBODY
+        self._keep_best(some, near)
+
+    def _keep_best(self, some: Rows, near: NDArray[np.int64]) -> None:
+        # By row first, so that one found twice stands beside itself.
+        near = np.sort(near, axis=1)
+        near[:, 1:][near[:, 1:] == near[:, :-1]] = NOBODY
+        exact = self._cosines(some, np.maximum(near, 0))
+        exact[(near == NOBODY) | (exact <= 0)] = 0
+        order = np.lexsort((near, -exact), axis=1)[:, :NEIGHBOURS]
+        likeness = np.take_along_axis(exact, order, axis=1)
+        kept = np.where(likeness > 0, np.take_along_axis(near, order, axis=1), NOBODY)
+        columns = kept.shape[1]
+        self._rows[some, :columns], self._likeness[some, :columns] = kept, np.minimum(likeness, 1)
+
+    def _cosines(self, some: Rows, near: NDArray[np.int64]) -> NDArray[np.float64]:
+        held, others = (self._vectors[rows].astype(np.float64) for rows in (some, near))
+        found: NDArray[np.float64] = np.round(np.einsum("ijk,ik->ij", others, held), DECIMALS)
+        return found
+
+    def neighbours(self) -> Neighbours:
+        """All of them."""
+        return Neighbours(rows=self._rows, likeness=self._likeness)
+
+
+def _surroundings(vectors: Vectors) -> Iterator[Rows]:
+    """Groups of rows, ascending; each row is in `_CENTRES` of them."""
+    draw = np.random.default_rng(_SEED)
+    centres = np.sort(draw.choice(len(vectors), size=max(_CENTRES, len(vectors) // _PER_CENTRE), replace=False))
+    middle = vectors[centres]
+    nearest = np.empty((len(vectors), _CENTRES), dtype=np.int64)
+    for start in range(0, len(vectors), _BLOCK):
+        rough = vectors[start : start + _BLOCK] @ middle.T
+        nearest[start : start + _BLOCK] = np.argpartition(-rough, _CENTRES - 1, axis=1)[:, :_CENTRES]
+    order = np.argsort(nearest.reshape(-1), kind="stable")
+    members = order // _CENTRES  # ascending within each centre, since the sort is stable
+    ends = np.cumsum(np.bincount(nearest.reshape(-1), minlength=len(centres)))
+    for start, end in zip([0, *ends[:-1]], ends, strict=True):
+        # Many units of one text would make a group of any size.
+        for part in range(start, end, _LARGEST):
+            yield members[part : min(part + _LARGEST, end)]

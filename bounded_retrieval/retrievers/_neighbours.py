@@ -1,0 +1,102 @@
+"""Which units resemble each unit most, worked out once when an index is built, and how far they support its score."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bounded_retrieval.errors import StoreCorruptError
+from bounded_retrieval.retrievers._arrays import read_array
+
+NEIGHBOURS = 4
+"""How many are kept of each unit."""
+
+SUPPORT = 0.2
+"""Share of a unit's score that comes from its neighbours: of ``likeness * score``, the highest."""
+
+NEIGHBOUR_FILES: dict[str, np.dtype[Any]] = {"neighbours.npy": np.dtype(np.int32), "likeness.npy": np.dtype(np.float32)}
+NOBODY = -1
+
+Scores = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Neighbours:
+    """The units most like each unit, most like first.
+
+    Attributes:
+        rows: int32, shape (units, `NEIGHBOURS`): their rows; `NOBODY` where there are fewer.
+        likeness: float32, same shape: cosine with each, above 0 and at most 1; 0 beside `NOBODY`.
+        source: the folder that both are mapped from, where they are.
+    """
+
+    rows: NDArray[np.int32]
+    likeness: NDArray[np.float32]
+    source: Path | None = None
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def of(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        """Neighbours and likenesses of some units, shapes (rows, `NEIGHBOURS`).
+
+        Raises:
+            StoreCorruptError: what stands in the files cannot be that.
+        """
+        near, likeness = self.rows[rows], self.likeness[rows]
+        if self.source is not None and near.size:
+            if not NOBODY <= near.min() <= near.max() < len(self):
+                raise StoreCorruptError(f"{self.source}/neighbours.npy: a row is none of 0 to {len(self) - 1}")
+            if not 0 <= likeness.min() <= likeness.max() <= 1:  # nor is it where one is not a number
+                raise StoreCorruptError(f"{self.source}/likeness.npy: a value is not from 0 to 1")
+        return near, likeness
+
+    def moved(self, new_rows: NDArray[np.int64], units: int) -> Neighbours:
+        """The same of another set of units.
+
+        Args:
+            new_rows: where each unit stands there, by its row here; `NOBODY` for one that is gone or has another text,
+                which then has no neighbours and is nobody's.
+            units: how many there are; those that no row leads to have none.
+        """
+        rows = np.full((units, self.rows.shape[1]), NOBODY, dtype=np.int32)
+        likeness = np.zeros(rows.shape, dtype=np.float32)
+        stay = np.flatnonzero(new_rows != NOBODY)
+        old, like = self.of(stay)
+        found = np.where(old == NOBODY, NOBODY, new_rows[old])
+        rows[new_rows[stay]] = found
+        likeness[new_rows[stay]] = np.where(found == NOBODY, 0, like)
+        return Neighbours(rows=rows, likeness=likeness)
+
+
+def supported(own: Scores, near: Scores, likeness: NDArray[np.float32]) -> Scores:
+    """Scores of units with the support of their neighbours, shape (units,).
+
+    A neighbour gives its score times the likeness, and the highest of these is taken: who resembles a unit that says
+    much of the query is likely to be about the same, in other words.
+
+    Args:
+        own: the units' scores, shape (units,).
+        near: the neighbours' scores, 0 in place of `NOBODY`, shape (units, `NEIGHBOURS`).
+        likeness: same shape.
+    """
+    given = (near * likeness).max(axis=1, initial=0.0)
+    found: Scores = (1 - SUPPORT) * own + SUPPORT * given
+    return found
+
+
+def read_neighbours(folder: Path, units: int) -> Neighbours:
+    """Map the two files.
+
+    Raises:
+        StoreCorruptError: one is missing, or not of so many units.
+    """
+    found = [read_array(folder / name, dtype, NEIGHBOURS) for name, dtype in NEIGHBOUR_FILES.items()]
+    for name, values in zip(NEIGHBOUR_FILES, found, strict=True):
+        if len(values) != units:
+            raise StoreCorruptError(f"{folder / name}: {len(values)} units, expected {units}")
+    return Neighbours(rows=found[0], likeness=found[1], source=folder)
