@@ -62,6 +62,7 @@ class Server(ABC):
     def pause(self) -> None:
         """Let it hang: it accepts connections and answers nothing."""
         self._signal(signal.SIGSTOP)
+        wait_until(lambda: is_stopped(self.process()), f"stopping {type(self).__name__}")
 
     def resume(self) -> None:
         """Let it go on."""
@@ -82,6 +83,13 @@ class Server(ABC):
     def _signal(self, number: int) -> None:
         assert self._process is not None
         os.kill(self._process.pid, number)
+
+
+def is_stopped(process: psutil.Process) -> bool:
+    """Whether every thread is: on a busy machine one that is at work goes on for a moment."""
+    threads = [Path(f"/proc/{process.pid}/task/{thread.id}/stat") for thread in process.threads()]
+    states = [path.read_text(encoding="utf-8").rpartition(")")[2].split()[0] for path in threads if path.exists()]
+    return process.status() == psutil.STATUS_STOPPED and set(states) <= {"T"}
 
 
 class MilvusLite(Server):
