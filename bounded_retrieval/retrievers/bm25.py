@@ -246,8 +246,10 @@ class BM25Searcher:
             dense: over the same units; its vectors say who resembles whom, and are not needed later.
 
         Raises:
-            ConfigurationError: it is over other units.
+            ConfigurationError: it is no `ExactSearcher`, or over other units.
         """
+        if not hasattr(dense, "neighbours"):
+            raise ConfigurationError(f"dense: expected an ExactSearcher (got {type(dense).__name__})")
         with self._edit_lock:
             if dense.ids() != self.ids():
                 raise ConfigurationError(f"dense: expected the same {len(self)} units (got {dense!r})")

@@ -16,6 +16,7 @@ from bounded_retrieval.errors import ConfigurationError, StoreCorruptError
 from bounded_retrieval.retrievers._finding_neighbours import find_neighbours
 from bounded_retrieval.retrievers._neighbours import NEIGHBOURS, NOBODY, SUPPORT
 from bounded_retrieval.retrievers._vectors import unit_length
+from bounded_retrieval.testing import ScriptedSearcher
 
 TOPICS = {
     "a": ("The pump hums loudly at night.", (1, 0, 0)),
@@ -190,6 +191,17 @@ def test_vectors_of_other_units_are_refused() -> None:
     linked = BM25Searcher.from_documents(documents())
     with pytest.raises(ConfigurationError, match=r"dense: expected the same 5 units \(got ExactSearcher\(4 units"):
         linked.use_neighbours(ExactSearcher.from_documents(documents()[1:], Told()))
+
+
+def test_what_has_no_vectors_to_compare_is_refused() -> None:
+    """A store that gives none, the searcher itself, and None are named; ranking stays as it was."""
+    plain, lexical = both()[0], BM25Searcher.from_documents(documents())
+    for wrong in (lexical, None, ScriptedSearcher(documents(), "dense")):
+        with pytest.raises(
+            ConfigurationError, match=rf"^dense: expected an ExactSearcher \(got {type(wrong).__name__}\)$"
+        ):
+            lexical.use_neighbours(wrong)
+    assert lexical.search("pump noise machine", 5) == plain.search("pump noise machine", 5)
 
 
 def test_a_lexical_stop_embeds_nothing_and_reads_no_vector(tmp_path: Path) -> None:
