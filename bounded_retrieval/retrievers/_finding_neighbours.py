@@ -15,6 +15,7 @@ COMPARE_ALL = 20_000
 
 _BLOCK = 512  # units compared with others at a time
 _SPARE = 4  # looked at beyond those kept: single precision may have the wrong ones at the end
+_ROUGH_DECIMALS, _ROUGH_ERROR = 5, 1e-5  # above what single precision can be wrong by
 _PER_CENTRE = 512  # units for each centre
 _CENTRES = 3  # whose surroundings a unit belongs to
 _LARGEST = 4_096  # units of one surroundings compared with each other
@@ -64,9 +65,7 @@ class _Found:
         held = self._vectors if len(others) == len(self._vectors) else self._vectors[others]
         rough = self._vectors[some] @ held.T
         rough[np.arange(len(some)), np.searchsorted(others, some)] = -2  # a unit is no neighbour of itself
-        count = min(NEIGHBOURS + _SPARE, len(others))
-        places = np.argpartition(-rough, count - 1, axis=1)[:, :count]
-        near = np.concatenate([others[places], self._rows[some]], axis=1)
+        near = np.concatenate([others[_leading(rough)], self._rows[some]], axis=1)
         near[near == some[:, None]] = NOBODY
         self._keep_best(some, near)
 
@@ -90,6 +89,18 @@ class _Found:
     def neighbours(self) -> Neighbours:
         """All of them."""
         return Neighbours(rows=self._rows, likeness=self._likeness)
+
+
+def _leading(rough: Vectors) -> NDArray[np.intp]:
+    """Columns of the largest values of each row, of equal ones the first; shape (rows, up to eight)."""
+    count = min(NEIGHBOURS + _SPARE, rough.shape[1])
+    places: NDArray[np.intp] = np.argpartition(-rough, count - 1, axis=1)[:, :count]
+    bars = np.take_along_axis(rough, places, axis=1).min(axis=1) - _ROUGH_ERROR
+    # Partitioning takes any of those that are equal, as copies of one text are.
+    for row in np.flatnonzero(np.count_nonzero(rough >= bars[:, None], axis=1) > count):
+        near = np.flatnonzero(rough[row] >= bars[row])
+        places[row] = near[np.argsort(-np.round(rough[row, near], _ROUGH_DECIMALS), kind="stable")[:count]]
+    return places
 
 
 def _surroundings(vectors: Vectors) -> Iterator[Rows]:

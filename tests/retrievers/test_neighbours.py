@@ -100,6 +100,17 @@ def test_equal_ones_stand_by_row_and_none_is_its_own() -> None:
     assert listed(rows[[0, 3, 7, 8]]) == [[1, 2, 3, 4], [0, 1, 2, 4], [0, 1, 2, 3], []]
 
 
+@pytest.mark.parametrize("copies", [9, 40, 700])
+def test_of_many_copies_of_one_text_the_first_count(copies: int) -> None:
+    """However many there are, and wherever they stand among others."""
+    vectors = random_vectors(1_500)
+    where = np.sort(np.random.default_rng(5).choice(1_500, size=copies, replace=False))
+    vectors[where] = vectors[where[0]]
+    found = listed(find_neighbours(vectors).rows)
+    for unit in where:
+        assert found[unit] == [row for row in where[: NEIGHBOURS + 1] if row != unit][:NEIGHBOURS]
+
+
 def test_above_a_limit_those_of_the_surroundings_are_compared() -> None:
     """Most are found, none is made up, and a second run finds the same."""
     vectors = random_vectors(6_000)
