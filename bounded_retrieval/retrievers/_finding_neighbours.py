@@ -24,7 +24,12 @@ _SEED = 0
 Told = Callable[[int], None]
 
 
-def find_neighbours(vectors: Vectors, told: Told = lambda _done: None, compare_all: int = COMPARE_ALL) -> Neighbours:
+def find_neighbours(
+    vectors: Vectors,
+    told: Told = lambda _done: None,
+    compare_all: int = COMPARE_ALL,
+    known: Neighbours | None = None,
+) -> Neighbours:
     """The `NEIGHBOURS` nearest units of each unit whose cosine is above 0, equal ones by row.
 
     Up to ``compare_all`` units they are the nearest of all. Above, some units are drawn as centres (by a fixed seed),
@@ -35,39 +40,54 @@ def find_neighbours(vectors: Vectors, told: Told = lambda _done: None, compare_a
         vectors: shape (units, dimensions), at length 1; may be mapped.
         told: called with the number of units done.
         compare_all: see above.
+        known: the neighbours before some units were added, changed or removed, see `Neighbours.moved`. Units that have
+            none are new. They and those that lost one are compared with all, the others with the new ones.
     """
-    found = _Found(vectors)
-    if len(vectors) <= compare_all:
-        everyone = np.arange(len(vectors))
-        for start in range(0, len(vectors), _BLOCK):
-            found.compare(everyone[start : start + _BLOCK], everyone)
-            told(min(start + _BLOCK, len(vectors)))
-        return found.neighbours()
+    found = _Found(vectors, known)
+    is_small = len(vectors) <= compare_all
     done = 0
-    for group in _surroundings(vectors):
-        for start in range(0, len(group), _BLOCK):
-            found.compare(group[start : start + _BLOCK], group)
-        done += len(group)
-        told(done // _CENTRES)
+    for group in [np.arange(len(vectors))] if is_small else _surroundings(vectors):
+        for count in found.compare(group):
+            done += count
+            told(done if is_small else done // _CENTRES)
     return found.neighbours()
 
 
 class _Found:
     """The nearest units found so far."""
 
-    def __init__(self, vectors: Vectors) -> None:
+    def __init__(self, vectors: Vectors, known: Neighbours | None) -> None:
         self._vectors = vectors
-        self._rows = np.full((len(vectors), NEIGHBOURS), NOBODY, dtype=np.int32)
-        self._likeness = np.zeros((len(vectors), NEIGHBOURS), dtype=np.float32)
+        if known is None:
+            self._rows = np.full((len(vectors), NEIGHBOURS), NOBODY, dtype=np.int32)
+            self._likeness = np.zeros((len(vectors), NEIGHBOURS), dtype=np.float32)
+        else:
+            self._rows, self._likeness = known.rows.copy(), known.likeness.copy()
+        self._is_new = (self._rows == NOBODY).all(axis=1)
+        self._is_open = (self._rows == NOBODY).any(axis=1)
 
-    def compare(self, some: Rows, others: Rows) -> None:
-        """Look for nearer ones of some units among others (ascending)."""
+    def compare(self, group: Rows) -> Iterator[int]:
+        """Look for nearer ones among some units (ascending); gives the number of units of each block once done."""
+        is_open = self._is_open[group]
+        for some, others in ((group[is_open], group), (group[~is_open], group[self._is_new[group]])):
+            for start in range(0, len(some), _BLOCK):
+                block = some[start : start + _BLOCK]
+                if len(others):
+                    self._compare(block, others)
+                yield len(block)
+
+    def _compare(self, some: Rows, others: Rows) -> None:
         held = self._vectors if len(others) == len(self._vectors) else self._vectors[others]
         rough = self._vectors[some] @ held.T
-        rough[np.arange(len(some)), np.searchsorted(others, some)] = -2  # a unit is no neighbour of itself
-        near = np.concatenate([others[_leading(rough)], self._rows[some]], axis=1)
-        near[near == some[:, None]] = NOBODY
-        self._keep_best(some, near)
+        places = np.searchsorted(others, some).clip(max=len(others) - 1)
+        itself = np.flatnonzero(others[places] == some)
+        rough[itself, places[itself]] = -2  # a unit is no neighbour of itself
+        nearer = np.flatnonzero(rough.max(axis=1) >= self._likeness[some, -1] - _ROUGH_ERROR)
+        if len(nearer):
+            some = some[nearer]
+            near = np.concatenate([others[_leading(rough[nearer])], self._rows[some]], axis=1)
+            near[near == some[:, None]] = NOBODY
+            self._keep_best(some, near)
 
     def _keep_best(self, some: Rows, near: NDArray[np.int64]) -> None:
         # By row first, so that one found twice stands beside itself.

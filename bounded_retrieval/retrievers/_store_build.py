@@ -28,6 +28,7 @@ from bounded_retrieval.retrievers._bm25_files import (
 )
 from bounded_retrieval.retrievers._bm25_index import BM25Settings
 from bounded_retrieval.retrievers._finding_neighbours import find_neighbours
+from bounded_retrieval.retrievers._neighbours import NOBODY, Neighbours
 from bounded_retrieval.retrievers._store_dense import Changes, write_graph
 from bounded_retrieval.retrievers._store_files import VECTOR_CACHE, writing
 from bounded_retrieval.retrievers._store_manifest import CHROMA_FOLDER, DENSE, LEXICAL, MARKS, DenseKind
@@ -201,7 +202,9 @@ class GenerationBuild:
         """Write which units are most like each."""
         self._progress("neighbours", 0, self.units)
         vectors = read_vectors(self._vectors_file, self.units, self.dimensions)
-        found = find_neighbours(vectors, lambda done: self._progress("neighbours", done, self.units))
+        found = find_neighbours(
+            vectors, lambda done: self._progress("neighbours", done, self.units), known=self._neighbours_taken_over()
+        )
         with writing(self._root):
             write_neighbours(self._partial / LEXICAL, found)
 
@@ -301,6 +304,14 @@ class GenerationBuild:
         rows = self._places - len(given)
         rows[is_given] = given[self._places[is_given]]
         return rows
+
+    def _neighbours_taken_over(self) -> Neighbours | None:
+        if self._old is None or self._old.neighbours is None:
+            return None
+        new_rows = np.full(len(self._old.units), NOBODY, dtype=np.int64)
+        taken = np.flatnonzero(self._old_row_of != _NEW)
+        new_rows[self._old_row_of[taken]] = taken
+        return self._old.neighbours.moved(new_rows, self.units)
 
     def _given_marks(self) -> NDArray[np.uint8]:
         return np.frombuffer(bytes(self._marks), dtype=np.uint8).reshape(-1, 2 * MARK_BYTES)

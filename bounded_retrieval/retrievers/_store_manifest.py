@@ -28,6 +28,7 @@ CHROMA_FOLDER = "chroma"
 MARKS = "marks.npy"
 INDEX_FORMAT = 4
 FORMAT_WITH_VECTORS = 3
+FORMAT_WITH_NEIGHBOURS = 4
 INDEX_KIND: Literal["bounded-retrieval index"] = "bounded-retrieval index"
 
 GENERATION = re.compile(r"[0-9]{6}|[1-9][0-9]{6,8}")

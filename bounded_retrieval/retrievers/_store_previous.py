@@ -20,8 +20,16 @@ from bounded_retrieval.retrievers import _chroma_store
 from bounded_retrieval.retrievers._arrays import ArrayWriter, read_array
 from bounded_retrieval.retrievers._bm25_corpus import TokenCorpus
 from bounded_retrieval.retrievers._bm25_files import UNITS, read_corpus
+from bounded_retrieval.retrievers._neighbours import Neighbours, read_neighbours
 from bounded_retrieval.retrievers._store_files import copy_chroma, generation_folder, writing
-from bounded_retrieval.retrievers._store_manifest import DENSE, FORMAT_WITH_VECTORS, LEXICAL, MARKS, Manifest
+from bounded_retrieval.retrievers._store_manifest import (
+    DENSE,
+    FORMAT_WITH_NEIGHBOURS,
+    FORMAT_WITH_VECTORS,
+    LEXICAL,
+    MARKS,
+    Manifest,
+)
 from bounded_retrieval.retrievers._store_verify import verified_folder
 from bounded_retrieval.retrievers._vectors import VECTORS, Rows, Vectors, read_vectors, unit_length
 from bounded_retrieval.retrievers.units import SqliteUnits
@@ -50,6 +58,7 @@ class PreviousGeneration:
         marks: of each unit, uint8, shape (units, 32); see `marks_of`.
         vectors: gives the vectors of rows, float32, shape (rows, dimensions).
         corpus: the terms; none where they are those of another tokenizer.
+        neighbours: who resembles whom; none in an index of an older format.
         chroma: the folder of its Chroma store, where there is one over the vectors.
     """
 
@@ -59,6 +68,7 @@ class PreviousGeneration:
     vectors: Callable[[Rows], Vectors]
     dimensions: int
     corpus: TokenCorpus | None
+    neighbours: Neighbours | None
     chroma: Path | None
 
     @classmethod
@@ -87,6 +97,7 @@ class PreviousGeneration:
             marks = np.frombuffer(b"".join(map(marks_of, units.units())), dtype=np.uint8).reshape(-1, 2 * MARK_BYTES)
             path = _vectors_from_chroma(folder / DENSE, units, manifest.dimensions, work)
         is_current = manifest.tokenizer == INDEX_TERMS_NAME
+        has_neighbours = manifest.format >= FORMAT_WITH_NEIGHBOURS
         has_graph = has_vectors and manifest.chroma is not None
         if not len(marks) == len(units) == manifest.units:
             raise StoreCorruptError(f"{folder / LEXICAL}: {len(units)} units, expected {manifest.units}")
@@ -98,6 +109,7 @@ class PreviousGeneration:
             vectors=lambda rows: read_vectors(path, manifest.units, manifest.dimensions)[rows],
             dimensions=manifest.dimensions,
             corpus=read_corpus(folder / LEXICAL, manifest.units) if is_current else None,
+            neighbours=read_neighbours(folder / LEXICAL, manifest.units) if has_neighbours else None,
             chroma=folder / str(manifest.chroma) if has_graph else None,
         )
 

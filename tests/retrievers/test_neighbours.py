@@ -13,8 +13,8 @@ from langchain_core.embeddings import Embeddings
 
 from bounded_retrieval import BM25Searcher, ExactSearcher, build_index, create_bounded_retrieval, open_index
 from bounded_retrieval.errors import ConfigurationError, StoreCorruptError
-from bounded_retrieval.retrievers._finding_neighbours import find_neighbours
-from bounded_retrieval.retrievers._neighbours import NEIGHBOURS, NOBODY, SUPPORT
+from bounded_retrieval.retrievers._finding_neighbours import _Found, find_neighbours
+from bounded_retrieval.retrievers._neighbours import NEIGHBOURS, NOBODY, SUPPORT, Neighbours
 from bounded_retrieval.retrievers._vectors import unit_length
 from bounded_retrieval.testing import ScriptedSearcher
 
@@ -119,6 +119,60 @@ def test_above_a_limit_those_of_the_surroundings_are_compared() -> None:
     assert hits > 0.8 * rows.size
     assert all(unit not in near and len(set(near)) == len(near) for unit, near in enumerate(listed(rows)))
     assert (rows == find_neighbours(vectors, compare_all=0).rows).all()
+
+
+def grown(before: np.ndarray, stay: np.ndarray, new_rows: np.ndarray, units: int, compare_all: int) -> Neighbours:
+    """What is known of vectors of which some stay, each at another row."""
+    moved = np.full(len(before), NOBODY, dtype=np.int64)
+    moved[stay] = new_rows
+    return find_neighbours(before, compare_all=compare_all).moved(moved, units)
+
+
+@pytest.mark.parametrize("copies", [0, 9, 300])
+def test_after_a_change_they_are_those_found_from_nothing(copies: int) -> None:
+    """With units added, changed and removed, also where many are equal."""
+    draw, after = np.random.default_rng(8), random_vectors(1_400)
+    after[draw.choice(1_400, size=copies, replace=False)] = after[7]
+    stay = np.sort(draw.choice(1_400, size=1_300, replace=False))
+    before = np.concatenate([after[stay], random_vectors(60, seed=9), after[7:8]])
+    known = grown(before, np.arange(1_300), stay, 1_400, 20_000)
+    assert (known.rows == NOBODY).any(axis=1).sum() > 100, "some lost one"
+    expected, found = find_neighbours(after), find_neighbours(after, known=known)
+    assert (found.rows == expected.rows).all()
+    assert (found.likeness == expected.likeness).all()
+    assert (known.rows[np.setdiff1d(np.arange(1_400), stay)] == NOBODY).all(), "what was known is left as it was"
+
+
+def test_above_the_limit_a_change_is_found_as_well() -> None:
+    """As many of the true ones as without anything known."""
+    vectors = random_vectors(6_000)
+    stay = np.flatnonzero(np.arange(6_000) % 100)
+    known = grown(vectors[stay], np.arange(len(stay)), stay, 6_000, 0)
+    best = brute_force(vectors)
+
+    def hits(found: Neighbours) -> int:
+        return sum(len(set(some) & set(all_)) for some, all_ in zip(listed(found.rows), best, strict=True))
+
+    assert hits(find_neighbours(vectors, compare_all=0, known=known)) > 0.98 * hits(
+        find_neighbours(vectors, compare_all=0)
+    )
+
+
+def test_a_change_costs_what_it_concerns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Units that keep their neighbours are compared with new ones only."""
+    compared: list[int] = []
+    compare = _Found._compare
+
+    def counted(found: _Found, some: np.ndarray, others: np.ndarray) -> None:
+        compared.append(len(some) * len(others))
+        compare(found, some, others)
+
+    monkeypatch.setattr(_Found, "_compare", counted)
+    vectors = random_vectors(5_000)
+    known = grown(vectors[:4_950], np.arange(4_950), np.arange(4_950), 5_000, 20_000)
+    compared.clear()
+    find_neighbours(vectors, known=known)
+    assert sum(compared) == 50 * 5_000 + 4_950 * 50
 
 
 def test_copies_of_one_text_do_not_make_one_group() -> None:
