@@ -76,7 +76,7 @@ class UnitCollection:
         found: dict[str, Any] = {}
         for start in range(0, len(unit_ids), BATCH):
             ids = unit_ids[start : start + BATCH]
-            for row in self.connection.on_collection("get", limit, ids=ids, output_fields=fields):
+            for row in self.connection.on_collection("query", limit, filter=rows.one_of(ids), output_fields=fields):
                 found[row["id"]] = row
         return {unit_id: found[unit_id] for unit_id in unit_ids if unit_id in found}
 

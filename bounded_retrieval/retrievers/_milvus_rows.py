@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -33,6 +33,7 @@ UNIT_FIELDS = ["text", "metadata"]
 
 _PLAIN_TERM_CHARS = 64
 _MARK = "zq"
+_ESCAPED = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r"}
 
 
 def encode_term(term: str) -> str:
@@ -127,9 +128,14 @@ def _is_sayable(text: str) -> bool:
     return text.isprintable() and not any(char in text for char in "\"'\\{}")
 
 
+def one_of(unit_ids: Iterable[str]) -> str:
+    """The condition that a row is one of these; pymilvus writes one of its own that not every id survives."""
+    return f"id in [{', '.join(map(quoted_id, unit_ids))}]"
+
+
 def quoted_id(unit_id: str) -> str:
     """An id as a condition names it."""
-    return _quoted(unit_id.replace("\\", "\\\\").replace('"', '\\"'))
+    return _quoted("".join(_ESCAPED.get(char, char) for char in unit_id))
 
 
 def _quoted(text: str) -> str:

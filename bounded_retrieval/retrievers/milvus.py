@@ -186,12 +186,12 @@ class MilvusStore:
                 before = self._units.rows(wanted[start : start + BATCH], ["terms"])
                 if before:
                     self._neighbours.forget(before)
-                    self._connection.on_collection("delete", ids=list(before))
+                    self._connection.on_collection("delete", filter=rows.one_of(before))
                 for row in before.values():
                     change.add(row["terms"], -1)
 
     def use_neighbours(self) -> None:
-        """Find the units most like each one, by their vectors, whose support counts a fifth of a lexical score.
+        """Find the units most like each one, by their vectors, which support its lexical score.
 
         They are those of an index that `build_index` writes of the same units. Units that are replaced or removed leave
         them at once; units that are added have none before this is called again, by `add` when they make up a tenth of

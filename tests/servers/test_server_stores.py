@@ -116,6 +116,21 @@ def test_metadata_comes_back_as_it_was(store: Any) -> None:
     }
 
 
+def test_ids_with_odd_characters_are_found_replaced_and_removed(store: Any) -> None:
+    """Quotes, backslashes, line breaks and braces in an id are characters like others."""
+    ids = ["it's", 'a "b"', "a\\b", "a\nb\rc", "tab\there", "é{x}", "100%", "$1"]
+    before = len(store)
+    for text in ("The oddest valve.", "The oddest pump."):
+        store.add([Document(id=unit_id, page_content=f"{text} {number}") for number, unit_id in enumerate(ids)])
+        assert {unit_id: held.page_content for unit_id, held in store.fetch(ids).items()} == {
+            unit_id: f"{text} {number}" for number, unit_id in enumerate(ids)
+        }
+    for searcher in channels(store):
+        assert searcher.score("oddest pump", ids).keys() == set(ids)
+    store.remove(ids)
+    assert (store.fetch(ids), len(store)) == ({}, before)
+
+
 def test_scores_are_given_for_observed_units_only(store: Any) -> None:
     """Each is what a search gives; an id that is not there has none."""
     for searcher in channels(store):
