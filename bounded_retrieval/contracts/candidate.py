@@ -55,8 +55,14 @@ def row_in_state(row: Candidate) -> dict[str, Any]:
 
 def row_from_state(held: Mapping[str, Any]) -> Candidate:
     """The row again: checked when it came in, and not once more."""
-    values = {name: held[name] for name in ("unit_id", "channel", "rank", "score")}
-    return unchecked(Candidate, **values, unit=None)
+    return unchecked(
+        Candidate,
+        unit_id=held["unit_id"],
+        channel=held["channel"],
+        rank=held["rank"],
+        score=held["score"],
+        unit=None,
+    )
 
 
 def leave_out(rows: Iterable[Candidate], unit_ids: Iterable[str], most: int) -> list[Candidate]:
@@ -90,7 +96,15 @@ class Unit(BaseModel):
     @classmethod
     def recalled(cls, held: Mapping[str, Any]) -> Unit:
         """A unit as state holds it (see `to_state`): checked when it was read, and not once more."""
-        return unchecked(cls, **{name: held[name] for name in cls.model_fields})
+        return unchecked(
+            cls,
+            unit_id=held["unit_id"],
+            fingerprint=held["fingerprint"],
+            title=held["title"],
+            text=held["text"],
+            metadata=held["metadata"],
+            metadata_converted=held["metadata_converted"],
+        )
 
     def to_state(self) -> dict[str, Any]:
         """Every field; the metadata are the unit's own and not to be changed."""
@@ -103,7 +117,9 @@ class Unit(BaseModel):
         Metadata fields named in ``private``, the title among them, are left out.
         """
         text = clean_text(document.page_content)
-        public = {name: value for name, value in document.metadata.items() if clean_text(str(name)) not in private}
+        public = document.metadata
+        if private:
+            public = {name: value for name, value in public.items() if clean_text(str(name)) not in private}
         metadata, converted = clean_metadata(public)
         title = metadata.pop("title", None)
         return unchecked(

@@ -136,7 +136,7 @@ class EvidencePacket(BaseModel):
             "query_id": self.query_id,
             "position": position,
             "fingerprint": item.fingerprint,
-            "channels": {name: result.model_dump() for name, result in item.channels.items()},
+            "channels": {name: {"rank": result.rank, "score": result.score} for name, result in item.channels.items()},
             "fused_score": item.fused_score,
             "contributions": dict(item.contributions),
             "stop_reason": self.stop_reason.value,

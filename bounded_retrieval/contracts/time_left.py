@@ -8,22 +8,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 
 _UNTIL: ContextVar[float | None] = ContextVar("bounded_retrieval_until", default=None)
 
 
-@contextmanager
-def time_left(seconds: float | None) -> Iterator[None]:
+def time_left(seconds: float | None) -> AbstractContextManager[None]:
     """Declare how many seconds are left for what is called inside; never more than was declared around it.
 
     Args:
         seconds: none leaves what was declared around it.
     """
-    ends = [] if seconds is None else [time.monotonic() + seconds]
+    return nullcontext() if seconds is None else _until(time.monotonic() + seconds)
+
+
+@contextmanager
+def _until(end: float) -> Iterator[None]:
     outer = _UNTIL.get()
-    token = _UNTIL.set(min([*ends, *([] if outer is None else [outer])], default=None))
+    token = _UNTIL.set(end if outer is None else min(end, outer))
     try:
         yield
     finally:

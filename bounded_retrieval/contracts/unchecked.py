@@ -11,14 +11,17 @@ from pydantic import BaseModel
 
 Model = TypeVar("Model", bound=BaseModel)
 
+# A frozen model's own attributes cannot be set otherwise. Looked up once: a run makes some dozens of instances.
+_new, _put = object.__new__, object.__setattr__
+
 
 def unchecked(model: type[Model], /, **values: Any) -> Model:
     """An instance that holds exactly these values: every field of the model, in the order in which it declares them."""
-    made = model.__new__(model)
-    object.__setattr__(made, "__dict__", values)
-    object.__setattr__(made, "__pydantic_fields_set__", set(values))
-    object.__setattr__(made, "__pydantic_extra__", None)
-    object.__setattr__(made, "__pydantic_private__", None)
+    made = _new(model)
+    _put(made, "__dict__", values)
+    _put(made, "__pydantic_fields_set__", set(values))
+    _put(made, "__pydantic_extra__", None)
+    _put(made, "__pydantic_private__", None)
     return made
 
 

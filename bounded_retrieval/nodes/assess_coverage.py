@@ -12,7 +12,7 @@ from bounded_retrieval.contracts.budget import Usage, remaining
 from bounded_retrieval.contracts.candidate import Unit, row_from_state
 from bounded_retrieval.contracts.settings import RunSettings
 from bounded_retrieval.contracts.trace import CoverageAssessed, SearchAttempted
-from bounded_retrieval.contracts.unchecked import unchecked
+from bounded_retrieval.contracts.unchecked import replaced, unchecked
 from bounded_retrieval.graph.context import Parts
 from bounded_retrieval.graph.state import BoundedState, Json, has_room_to_continue
 from bounded_retrieval.nodes.clock import Stopwatch
@@ -37,7 +37,7 @@ def assess_coverage(state: BoundedState, runtime: Runtime[Any], parts: Parts) ->
     usage = Usage.model_validate(state["usage"])
     searches = searches_in(state["events"])
     if searches[-1].outcome != "not_started":
-        usage = usage.model_copy(update={"iterations": usage.iterations + 1})
+        usage = replaced(usage, iterations=usage.iterations + 1)
     weights = yield from _weigh(state, settings, access, parts)
     asked = next((search.requested for search in searches if search.channel == "lexical"), 0)
     given = _given(state, settings, parts, weights, asked)

@@ -65,12 +65,15 @@ class Access:
             return False
 
 
+_PUBLIC = Access()
+
+
 def open_access(
     state: Mapping[str, Any], runtime: Runtime[Any], parts: Parts, query_id: str
 ) -> Generator[Call, Any, Access]:
     """Resolve the caller's view and compare it with the one under which the run has seen something so far."""
     if parts.eligibility is None:
-        return Access()
+        return _PUBLIC
     is_pure = getattr(parts.eligibility, "is_pure", False)
     try:
         answer = yield function_call(

@@ -9,6 +9,7 @@ from langgraph.runtime import Runtime
 from bounded_retrieval.contracts.budget import Usage
 from bounded_retrieval.contracts.settings import RunSettings
 from bounded_retrieval.contracts.trace import RequestInspected
+from bounded_retrieval.contracts.unchecked import unchecked
 from bounded_retrieval.errors import RequestError
 from bounded_retrieval.graph.context import Parts
 from bounded_retrieval.graph.state import BoundedState, Update
@@ -31,7 +32,8 @@ def inspect_request(state: BoundedState, runtime: Runtime[Any], parts: Parts) ->
     settings = _settle(state, runtime.context, parts)
     _check_steps(state)
     first = _first_action(settings)
-    event = RequestInspected(**dict(settings), next_action=first).model_dump(mode="json")
+    inspected = unchecked(RequestInspected, **settings.__dict__, event="request_inspected", next_action=first)
+    event = inspected.model_dump(mode="json")
     runtime.stream_writer(event)
     return _reset(settings) | {"events": [event], "decision": {"action": first}, "elapsed_ms": watch.elapsed_ms()}
     yield  # a body is a generator even where it makes no outside call

@@ -13,6 +13,7 @@ from bounded_retrieval.contracts.budget import Usage
 from bounded_retrieval.contracts.candidate import Channel
 from bounded_retrieval.contracts.settings import RunSettings
 from bounded_retrieval.contracts.trace import Scored, UnitsScored
+from bounded_retrieval.contracts.unchecked import replaced
 from bounded_retrieval.graph.context import Parts
 from bounded_retrieval.nodes.clock import Stopwatch, interruption
 from bounded_retrieval.nodes.eligibility import Access
@@ -50,7 +51,7 @@ def score_observed(  # noqa: PLR0913, PLR0917 - what a node has at hand stands s
         stopped = interruption(runtime, parts, settings.limits, watch)
         if stopped is not None:
             return UnitsScored(scores={}, why_not=stopped, usage=usage)
-        usage = usage.model_copy(update={"scored_units": usage.scored_units + len(unit_ids)})
+        usage = replaced(usage, scored_units=usage.scored_units + len(unit_ids))
         found = yield from _ask(channel, unit_ids, settings, access, parts)
         if found is None:
             return UnitsScored(scores={}, why_not="failed", usage=usage)

@@ -127,6 +127,8 @@ def _already_there(channel: Channel, state: BoundedState, parts: Parts) -> list[
 
     A fusion by ranks learns from a unit that both channels return; one by scores learns nothing from it.
     """
+    if not state["candidates"]:
+        return []
     scorers = all(has_method(parts.searcher(each), "score") for each in CHANNEL_ORDER)
     if not scorers or not needs_scores(parts.fusion) or not has_method(parts.searcher(channel), "search_excluding"):
         return []

@@ -23,6 +23,7 @@ from bounded_retrieval.contracts.trace import (
     TraceEvent,
     UnitsScored,
 )
+from bounded_retrieval.contracts.unchecked import replaced
 from bounded_retrieval.policies.coverage import missing_from
 from bounded_retrieval.policies.fusion import Fusion, Scores, by_channel, fuse_found
 from bounded_retrieval.policies.packing import Packing, pack
@@ -104,7 +105,7 @@ def state_end(  # noqa: PLR0913 - everything that a packet and its event state s
     all_notes = (*notes, *recheck.notes)
     if any(skip.limit == "fits_alone" for skip in packing.skipped):
         all_notes = (*all_notes, "unit_too_long")
-    final_usage = usage.model_copy(update={"units": len(packing.unit_ids), "chars": packing.chars})
+    final_usage = replaced(usage, units=len(packing.unit_ids), chars=packing.chars)
     packet = EvidencePacket(
         query_id=settings.query_id,
         items=items,

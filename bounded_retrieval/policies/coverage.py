@@ -10,7 +10,7 @@ from bounded_retrieval.contracts.assessment import AssessmentInput, CoverageAsse
 from bounded_retrieval.contracts.candidate import Unit, searchable_text
 from bounded_retrieval.contracts.ports import Stem, Tokenizer
 from bounded_retrieval.contracts.unchecked import unchecked
-from bounded_retrieval.policies.tokenize import STOP_WORDS, find_identifiers, stem_places, stems_of, tokenize
+from bounded_retrieval.policies.tokenize import STOP_WORDS, WantedStems, find_identifiers, stems_of, tokenize
 
 
 def retain_terms(query: str, tokenizer: Tokenizer = tokenize) -> QueryTerms:
@@ -39,7 +39,7 @@ class Observer:
     """Observes units for one query, as `observe` does, and remembers where its stems stand in those that fit.
 
     Attributes:
-        places: by unit id, as `stem_places` gives it; none where the words or the stems are not the package's own.
+        places: by unit id, as `WantedStems` gives it; none where the words or the stems are not the package's own.
     """
 
     def __init__(self, query_terms: QueryTerms, max_chars: int, tokenizer: Tokenizer, stem: Stem | None) -> None:
@@ -48,6 +48,7 @@ class Observer:
         self._tokenizer = tokenizer
         self._stem = stem
         self._forms: list[tuple[str, str]] | None = None
+        self._wanted: WantedStems | None = None
         self.places: dict[str, dict[str, list[int]]] | None = {} if (tokenizer, stem) == (tokenize, stems_of) else None
 
     def observe(self, unit: Unit) -> Observation:
@@ -55,9 +56,8 @@ class Observer:
         fits = len(unit.text) <= self._max_chars
         text = searchable_text(unit.title, unit.text) if fits else ""
         if self._forms is None:
-            terms = list(self._query_terms.terms)
-            self._forms = list(zip(terms, terms if self._stem is None else self._stem(terms), strict=True))
-        held = self._held(unit.unit_id, text, {form for _, form in self._forms})
+            self._forms = self._prepare()
+        held = self._held(unit.unit_id, text)
         names = self._query_terms.identifiers
         held_names = set(find_identifiers(text)) if names else set()
         return unchecked(
@@ -69,13 +69,18 @@ class Observer:
             fits=fits,
         )
 
-    def _held(self, unit_id: str, text: str, wanted: Collection[str]) -> Collection[str]:
+    def _prepare(self) -> list[tuple[str, str]]:
+        terms = list(self._query_terms.terms)
+        forms = terms if self._stem is None else self._stem(terms)
+        if self._stem is stems_of:
+            self._wanted = WantedStems(forms)
+        return list(zip(terms, forms, strict=True))
+
+    def _held(self, unit_id: str, text: str) -> Collection[str]:
         words = self._tokenizer(text)
-        if self._stem is None:
-            return set(words)
-        if self._stem is not stems_of:
-            return set(self._stem(words))
-        places = stem_places(words, wanted)
+        if self._wanted is None:
+            return set(words if self._stem is None else self._stem(words))
+        places = self._wanted.places(words)
         if self.places is not None:
             self.places[unit_id] = places
         return places

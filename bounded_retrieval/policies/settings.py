@@ -80,6 +80,8 @@ def read_context(context: Any) -> BoundedContext:
     """
     if isinstance(context, BoundedContext):
         return context
+    if context is None:
+        return BoundedContext()
     if isinstance(context, Mapping):
         found = {name: context.get(name) for name in BoundedContext.model_fields}
     else:

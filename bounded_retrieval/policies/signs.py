@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from bounded_retrieval.contracts.assessment import AssessmentInput
 from bounded_retrieval.contracts.candidate import Unit, searchable_text
-from bounded_retrieval.policies.tokenize import stem_places, stems_of, tokenize
+from bounded_retrieval.policies.tokenize import WantedStems, stems_of, tokenize
 
 NEAR = 3
 """Words from one term to the next within which two terms of a query stand together."""
@@ -51,7 +51,12 @@ def read_signs(given: AssessmentInput) -> Signs:
     weights = {term: 1.0 if given.weights is None else given.weights.terms.get(term, 0.0) for term in terms}
     stems = dict(zip(terms, stems_of(list(terms)), strict=True))
     fitting = {observation.unit_id for observation in given.observations if observation.fits}
-    texts = [_places(given, unit, stems) for unit_id, unit in given.units.items() if unit_id in fitting]
+    known = given.places or {}
+    texts = [
+        known[unit_id] if unit_id in known else _places(unit, stems)
+        for unit_id, unit in given.units.items()
+        if unit_id in fitting
+    ]
     holdings = [tuple(term for term, stem in stems.items() if stem in text) for text in texts]
     held = max(holdings, key=lambda found: _sum(weights, found), default=())
     pairs = list(pairwise(terms))
@@ -80,16 +85,16 @@ def _lead(given: AssessmentInput, fitting: set[str]) -> float:
     return round(max(0.0, min(1.0, (best - last) / given.weights.attainable)), DECIMALS)
 
 
-def _places(given: AssessmentInput, unit: Unit, stems: Mapping[str, str]) -> Mapping[str, Sequence[int]]:
-    """Where the query's stems stand in a unit's title and text, by word; as it was observed, where it was."""
-    known = given.places
-    if known is not None and unit.unit_id in known:
-        return known[unit.unit_id]
-    return stem_places(tokenize(searchable_text(unit.title, unit.text)), frozenset(stems.values()))
+def _places(unit: Unit, stems: Mapping[str, str]) -> Mapping[str, Sequence[int]]:
+    """Where the query's stems stand in a unit's title and text, by word."""
+    return WantedStems(stems.values()).places(tokenize(searchable_text(unit.title, unit.text)))
 
 
 def _stand_together(pair: tuple[str, str], stems: Mapping[str, str], text: Mapping[str, Sequence[int]]) -> bool:
-    first, second = (text.get(stems[term], ()) for term in pair)
+    first, second = text.get(stems[pair[0]]), text.get(stems[pair[1]])
+    # Most pairs end here, and they are looked up in every unit.
+    if not first or not second:
+        return False
     following = set(second)
     return any(place + step in following for place in first for step in range(1, NEAR + 1))
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from itertools import product
+from string import ascii_letters
 
 import Stemmer
 
@@ -139,21 +141,44 @@ def stems_of(words: list[str]) -> list[str]:
     return [stem(word) if word.isascii() and word.isalpha() else word for word in words]
 
 
-def stem_places(words: Sequence[str], wanted: Collection[str]) -> dict[str, list[int]]:
-    """At which places among a text's words each wanted stem stands; one that stands nowhere is left out.
+class WantedStems:
+    """Looks for the same stems in one text after another. Not to be shared between threads.
 
-    The same as looking it up among `stems_of` of all words, most of which are not wanted: an English stem begins with
-    its word's first letter, so words with any other one need not be stemmed.
+    Finds what looking them up among `stems_of` of all words would find. Most words are not wanted and need not be
+    stemmed: an English stem begins with its word's first two letters, but for the exceptions in `_beginnings`.
+
+    Attributes:
+        stems: those wanted.
     """
-    initials = {form[:1] for form in wanted} | {"Y"}  # of a word of any tokenizer; a stem may hold y in its place
-    stem = Stemmer.Stemmer("english", 0).stemWord
-    places: dict[str, list[int]] = {}
-    for place, word in enumerate(words):
-        if word[:1] in initials:
-            form = stem(word) if word.isascii() and word.isalpha() else word
-            if form in wanted:
-                places.setdefault(form, []).append(place)
-    return places
+
+    def __init__(self, stems: Iterable[str]) -> None:
+        self.stems = frozenset(stems)
+        self._begin = _beginnings(self.stems)
+        self._stem = Stemmer.Stemmer("english", 0).stemWord
+        self._known: dict[str, str] = {}
+
+    def places(self, words: Sequence[str]) -> dict[str, list[int]]:
+        """At which places among a text's words each wanted stem stands; one that stands nowhere is left out."""
+        begin, known, stems = self._begin, self._known, self.stems
+        places: dict[str, list[int]] = {}
+        for place, word in enumerate(words):
+            if word[:2] in begin:
+                form = known.get(word)
+                if form is None:
+                    form = known[word] = self._stem(word) if word.isascii() and word.isalpha() else word
+                if form in stems:
+                    places.setdefault(form, []).append(place)
+        return places
+
+
+def _beginnings(stems: Collection[str]) -> frozenset[str]:
+    """The first two letters of all words that have one of these stems, and of some others."""
+    found = {stem[:2] for stem in stems}
+    found.update(each + letter for each in [*found] if len(each) == 1 for letter in ascii_letters)  # aing: a
+    found.update(each[0] + "y" for each in [*found] if each.endswith("i"))  # dying: die
+    for each in [each for each in found if "y" in each]:  # a word of any tokenizer may hold Y; its stem has y then
+        found.update(map("".join, product(*("yY" if letter == "y" else letter for letter in each))))
+    return frozenset(found)
 
 
 def _identifiers_in(folded: str) -> list[str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from bounded_retrieval.contracts.assessment import AssessmentInput, CoverageAssessment, Factor
-from bounded_retrieval.contracts.scorecard import ScorecardTable, Sign, shipped_scorecard
+from bounded_retrieval.contracts.scorecard import FactorPoints, ScorecardTable, Sign, shipped_scorecard
 from bounded_retrieval.contracts.unchecked import unchecked
 from bounded_retrieval.errors import ConfigurationError
 from bounded_retrieval.policies.coverage import absent_identifiers, missing_from
@@ -102,18 +102,16 @@ class Scorecard:
             "coverage": _coverage_text(given, signs),
             "terms": _terms_text(given),
         }
-        factors = tuple(
-            unchecked(
-                Factor,
-                name=each.name,
-                value=values[each.name],
-                points=each.of(values[each.name]),
-                text=f"{texts[each.name]}: {each.of(values[each.name])} of {each.points[-1]} points",
-            )
-            for each in self.table.factors
-        )
+        factors = tuple(_factor(each, values[each.name], texts[each.name]) for each in self.table.factors)
         share = round(sum(factor.points for factor in factors) / max(1, self.table.most), DECIMALS)
         return _conclude(self, given, signs, share, factors)
+
+
+def _factor(table: FactorPoints, value: float, text: str) -> Factor:
+    points = table.of(value)
+    return unchecked(
+        Factor, name=table.name, value=value, points=points, text=f"{text}: {points} of {table.points[-1]} points"
+    )
 
 
 def _conclude(

@@ -1,17 +1,22 @@
 from __future__ import annotations
 
+from itertools import product
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bounded_retrieval.contracts.candidate import Unit, searchable_text
 from bounded_retrieval.policies.coverage import Observer, observe, retain_terms
-from bounded_retrieval.policies.tokenize import stem_places, stems_of, tokenize
+from bounded_retrieval.policies.tokenize import WantedStems, stems_of, tokenize
 
+LETTERS = "abcdefghijklmnopqrstuvwxyzY"
+IRREGULAR = ("skis", "skies", "dying", "lying", "tying", "idly", "gently", "ugly", "early", "only", "singly")
+SUFFIXES = ("ed", "eds", "edly", "ing", "ings", "ingly", "ied", "ies", "ly", "eed", "eedly", "ying", "yed", "ness")
 ENDINGS = ("", "s", "es", "ed", "ing", "ly", "ies", "ied", "ational", "fulness", "y", "ying", "'s")
 words = st.one_of(
     st.text("abcdefghijklmnopqrstuvwxyzY", min_size=1, max_size=9),
     st.builds(str.__add__, st.text("aeioustly", min_size=1, max_size=4), st.sampled_from(ENDINGS)),
-    st.sampled_from(("skis", "skies", "dying", "lying", "tying", "idly", "gently", "ugly", "early", "only", "singly")),
+    st.sampled_from(IRREGULAR),
     st.sampled_from(("hx-200", "café", "東京", "x", "Yet", "yYy", "2026", "")),
 )
 ordinary = settings(deadline=None, max_examples=400)
@@ -26,7 +31,29 @@ def test_places_are_those_among_the_stems_of_all_words(text: list[str], query: l
     for place, stem in enumerate(stems_of(text)):
         if stem in wanted:
             expected.setdefault(stem, []).append(place)
-    assert stem_places(text, wanted) == expected
+    assert WantedStems(wanted).places(text) == expected
+
+
+@ordinary
+@given(st.lists(st.lists(words, max_size=10), max_size=4), st.lists(words, max_size=6))
+def test_texts_looked_through_earlier_change_nothing(texts: list[list[str]], query: list[str]) -> None:
+    """What is remembered of one text's words finds the same in the next one as a fresh look does."""
+    wanted = WantedStems(stems_of(query))
+    assert [wanted.places(text) for text in texts] == [WantedStems(wanted.stems).places(text) for text in texts]
+
+
+def test_every_short_word_and_every_inflected_one_is_found_by_its_stem() -> None:
+    """No word of up to three letters, and none that ends in a suffix after up to two, is passed over."""
+    starts = ["".join(letters) for size in (1, 2) for letters in product(LETTERS, repeat=size)]
+    inflected = [start + ending for start in starts for ending in SUFFIXES]
+    short = ["".join(letters) for letters in product(LETTERS, repeat=3)]
+    every = [*starts, *short, *inflected, *IRREGULAR]
+    passed_over = [
+        word
+        for word, stem in zip(every, stems_of(every), strict=True)
+        if WantedStems([stem]).places([word]) != {stem: [0]}
+    ]
+    assert passed_over == []
 
 
 @ordinary
@@ -44,7 +71,7 @@ def test_an_observer_says_what_is_said_of_each_unit_alone(text: list[str], query
     assert together == [observe(terms, unit, most, stem=stems_of) for unit in units]
     wanted = frozenset(stems_of(list(terms.terms)))
     assert observer.places == {
-        unit.unit_id: stem_places(tokenize(searchable_text("", unit.text if seen.fits else "")), wanted)
+        unit.unit_id: WantedStems(wanted).places(tokenize(searchable_text("", unit.text if seen.fits else "")))
         for unit, seen in zip(units, together, strict=True)
     }
 
