@@ -2,6 +2,6 @@
 
 import sys
 
-from bounded_retrieval.cli import main
+from bounded_retrieval.cli import command
 
-sys.exit(main())
+sys.exit(command())

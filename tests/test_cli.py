@@ -192,6 +192,19 @@ def test_the_module_runs_as_a_program(shipped_index: Path, tmp_path: Path) -> No
     assert json.loads(run.stdout.decode())["stop_reason"] == "proxy_sufficient"
 
 
+def test_the_program_ends_without_taking_apart_what_it_imported() -> None:
+    """At its end all objects are set aside; whoever calls `main` in a longer process is left alone."""
+    script = """
+import atexit, gc, sys
+atexit.register(lambda: print("frozen", gc.get_freeze_count() > 0))
+from bounded_retrieval import cli
+sys.argv[1:] = ["--version"]
+"""
+    for call, expected in (("cli.command()", "frozen True"), ("cli.main()", "frozen False")):
+        run = subprocess.run([sys.executable, "-c", script + call], capture_output=True, text=True, check=True)
+        assert run.stdout.splitlines()[-1] == expected
+
+
 def test_the_demo_runs_over_the_shipped_collection(capsys: pytest.CaptureFixture[str]) -> None:
     """Its outcomes differ: stopping after one call, continuing, and missing evidence named."""
     assert main(["demo"]) == 0
