@@ -31,6 +31,7 @@ from langchain_core.embeddings import Embeddings
 from synthetic import DIMENSIONS, make_documents, make_queries
 
 from bounded_retrieval.ingest import read_documents
+from bounded_retrieval.retrievers._accelerated import AcceleratedSearcher
 from bounded_retrieval.retrievers.chroma import ChromaSearcher
 from bounded_retrieval.retrievers.exact import ExactSearcher
 from bounded_retrieval.retrievers.store import build_index, open_index
@@ -181,7 +182,7 @@ def measure_dense(folder: Path, sizes: tuple[int, ...]) -> list[dict[str, Any]]:
 
 
 def compare(folder: Path, units: int) -> dict[str, Any]:
-    """Both searchers at one size, with and without a filter."""
+    """Both searchers, and both together, at one size, with and without a filter."""
     vectors = _ClusteredVectors(units)
     documents = [Document(id=f"u{n:07d}", page_content=str(n), metadata={"part": n % 100}) for n in range(units)]
     memory = ExactSearcher.from_documents(documents, vectors)
@@ -193,10 +194,11 @@ def compare(folder: Path, units: int) -> dict[str, Any]:
     chroma = (
         ChromaSearcher.open(path, vectors) if is_there else ChromaSearcher.from_documents(documents, vectors, path=path)
     )
+    both = AcceleratedSearcher(exact, lambda _embedding: chroma, 0)  # as an index searches that has a store
     queries = [f"query {n}" for n in range(60)]  # no more than searchers keep the vectors of
     found: dict[str, Any] = {"units": units}
     for name, only in (("", None), ("_filtered", {"part": 7})):
-        for kind, searcher in (("exact", exact), ("chroma", chroma)):
+        for kind, searcher in (("exact", exact), ("chroma", chroma), ("index_with_chroma", both)):
             for query in queries:  # embeds them, and warms up
                 searcher.search(query, 4, only)
             used = time.process_time()

@@ -85,6 +85,7 @@ def main() -> None:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Controller latency beside the bare searches and other frameworks.")
     parser.add_argument("--sizes", nargs="+", type=int, default=[10_000, 100_000], metavar="UNITS")
+    parser.add_argument("--dense", choices=["auto", "exact", "chroma"], default="auto", help="how vectors are searched")
     parser.add_argument("--queries", type=int, default=300, help="timed queries at each size (default 300)")
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument(
@@ -111,7 +112,7 @@ def time_embeddings(seed: int) -> dict[str, float]:
 
 def measure_size(units: int, arguments: argparse.Namespace, indexes: Path) -> dict[str, Any]:
     """Build everything over ``units`` units, time every competitor on the same queries, and compare."""
-    world = make_world(units, arguments.seed, indexes)
+    world = make_world(units, arguments.seed, indexes, dense=arguments.dense)
     with ExitStack() as opened:
         opened.callback(world.opened.close)
         entries = own_competitors(world)

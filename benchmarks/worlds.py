@@ -83,15 +83,16 @@ class World:
         return [kept[number % len(kept)] for number in range(count)]
 
 
-def make_world(units: int, seed: int, indexes: Path, embedding: Embeddings | None = None) -> World:
-    """Build what is not there yet; ``indexes`` is the folder of all sizes."""
+def make_world(units: int, seed: int, indexes: Path, embedding: Embeddings | None = None, dense: str = "auto") -> World:
+    """Build what is not there yet; ``indexes`` is the folder of all sizes, ``dense`` as `build_index` takes it."""
     chosen = CheapEmbeddings(seed) if embedding is None else embedding
     name = type(chosen).__name__.removesuffix("Embeddings").lower()
-    world = World(units, seed, chosen, indexes / f"{units}-units-seed-{seed}-{name}")
+    kind = "" if dense == "auto" else f"-{dense}"
+    world = World(units, seed, chosen, indexes / f"{units}-units-seed-{seed}-{name}{kind}")
     if not (world.folder / "queries.json").is_file():
         print(f"{units:,} units: building", flush=True)
         started = time.perf_counter()
-        build_index(world.documents, world.folder / "index", embedding=world.embedding)
+        build_index(world.documents, world.folder / "index", embedding=world.embedding, dense=dense)
         queries = make_queries(world.documents, QUERIES, seed)
         (world.folder / "queries.json").write_text(json.dumps(queries), encoding="utf-8")
         print(f"{units:,} units: built in {time.perf_counter() - started:.0f} s", flush=True)

@@ -33,7 +33,7 @@ from bounded_retrieval.retrievers.units import MemoryUnits, RowUnits
 Progress = Callable[[int, int], None]
 """Called after each batch with the units done and the units in all."""
 
-EXACT_LIMIT = 50_000
+EXACT_LIMIT = 100_000
 """Most units that are searched exactly where nothing else is asked for; beyond, a graph is faster."""
 
 _BATCH = 64

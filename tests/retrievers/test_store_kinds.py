@@ -73,7 +73,7 @@ def test_the_kind_is_said_wherever_the_index_is_described(roots: dict[str, Path]
             assert index.manifest.dense == kind
             assert isinstance(index.dense, searcher)
             assert "ExactSearcher(300 units, four)" in repr(index.dense)
-            assert ("chroma for more than 50,000 units" in repr(index.dense)) == (kind == "chroma")
+            assert ("chroma for more than 100,000 units" in repr(index.dense)) == (kind == "chroma")
             assert index.dense.dimensions == 4
             assert index.dense.pushes_down({"n": {"$lt": 3.5}})
         assert (roots[kind] / "generations" / "000001" / "dense" / "chroma").exists() == (kind == "chroma")
