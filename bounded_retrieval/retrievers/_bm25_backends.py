@@ -65,8 +65,8 @@ class Scorer(Protocol):
         """Return the score of every unit, shape (units,)."""
         ...
 
-    def scores_at(self, term_ids: Sequence[int], rows: Sequence[int]) -> NDArray[np.float64]:
-        """Return the scores of the units at ``rows``, shape (rows,)."""
+    def gains_at(self, term_ids: Sequence[int], rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return what each term adds to the scores of the units at ``rows``, shape (terms, rows)."""
         ...
 
     def scores_among(self, term_ids: Sequence[int], passing: Passing) -> NDArray[np.float64]:
@@ -104,9 +104,9 @@ class NothingScorer:
         """Zeros, shape (units,)."""
         return np.zeros(self._units)
 
-    def scores_at(self, term_ids: Sequence[int], rows: Sequence[int]) -> NDArray[np.float64]:  # noqa: ARG002
-        """Zeros, shape (rows,)."""
-        return np.zeros(len(rows))
+    def gains_at(self, term_ids: Sequence[int], rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Zeros, shape (terms, rows)."""
+        return np.zeros((len(term_ids), len(rows)))
 
     def scores_among(self, term_ids: Sequence[int], passing: Passing) -> NDArray[np.float64]:  # noqa: ARG002
         """Zeros, shape (units,)."""
@@ -178,19 +178,18 @@ class BM25sScorer:
         scores: NDArray[np.float64] = self._model.get_scores_from_ids(list(term_ids))
         return scores
 
-    def scores_at(self, term_ids: Sequence[int], rows: Sequence[int]) -> NDArray[np.float64]:
-        """The scores of the units at ``rows``, shape (rows,), found by bisection in each term's postings."""
+    def gains_at(self, term_ids: Sequence[int], rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        """What each term adds to the scores of the units at ``rows``, found by bisection in its postings."""
         self._check(term_ids)
         # The same type as the postings: searchsorted would otherwise convert all of them.
-        wanted = np.asarray(rows, dtype=np.int32)
-        scores = np.zeros(len(wanted))
-        for term in term_ids:
-            span = slice(int(self.postings.indptr[term]), int(self.postings.indptr[term + 1]))
-            held = self.postings.indices[span]
-            places = np.searchsorted(held, wanted)
-            places[places == len(held)] = 0
-            scores += np.where(held[places] == wanted, self.postings.data[span][places], 0.0)
-        return scores
+        wanted = rows.astype(np.int32)
+        indices, places = self.postings.indices, np.empty((len(term_ids), len(wanted)), dtype=np.int64)
+        spans = self.postings.indptr[np.add.outer(np.asarray(term_ids, dtype=np.int64), (0, 1))]
+        for place, (begin, end) in zip(places, spans.tolist(), strict=True):
+            np.add(indices[begin:end].searchsorted(wanted), begin, out=place)
+        np.minimum(places, spans[:, 1:] - 1, out=places)  # no term is held by nothing
+        gains: NDArray[np.float64] = np.where(indices[places] == wanted, self.postings.data[places], 0.0)
+        return gains
 
     def scores_among(self, term_ids: Sequence[int], passing: Passing) -> NDArray[np.float64]:
         """The scores that an index of only the passing units gives them, 0 elsewhere, shape (units,)."""
@@ -240,11 +239,15 @@ class RankBM25Scorer:
         """The score of every unit, shape (units,)."""
         return self._sum(term_ids, self._model.corpus_size, self._model.get_scores)
 
-    def scores_at(self, term_ids: Sequence[int], rows: Sequence[int]) -> NDArray[np.float64]:
-        """The scores of the units at ``rows``, shape (rows,)."""
-        if not rows:
-            return np.zeros(0)
-        return self._sum(term_ids, len(rows), lambda terms: self._model.get_batch_scores(terms, list(rows)))
+    def gains_at(self, term_ids: Sequence[int], rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        """What each term adds to the scores of the units at ``rows``, shape (terms, rows)."""
+        gains = np.zeros((len(term_ids), len(rows)))
+        if len(rows):
+            for place, term in enumerate(term_ids):
+                gains[place] = self._sum(
+                    [term], len(rows), lambda terms: self._model.get_batch_scores(terms, rows.tolist())
+                )
+        return gains
 
     def scores_among(self, term_ids: Sequence[int], passing: Passing) -> NDArray[np.float64]:
         """The scores that an index of only the passing units gives them, 0 elsewhere, shape (units,)."""

@@ -21,7 +21,7 @@ from bounded_retrieval.retrievers._bm25_corpus import CorpusBuilder, TokenCorpus
 from bounded_retrieval.retrievers._bm25_masks import CACHED_MASK_BYTES, ByteBoundCache, FilterMasks, Mask
 from bounded_retrieval.retrievers._bm25_postings import Postings, idf
 from bounded_retrieval.retrievers._leading import leading
-from bounded_retrieval.retrievers._neighbours import NOBODY, Neighbours, supported
+from bounded_retrieval.retrievers._neighbours import NOBODY, Neighbours, added_up, supported
 from bounded_retrieval.retrievers.units import RowUnits
 
 Statistics = Literal["filtered", "corpus"]
@@ -105,7 +105,9 @@ class LexicalIndex:
         if filter:
             return _best(self._filtered(term_ids, filter), k)
         scores = self.scorer.scores(term_ids)
-        return _best(scores, k) if self.neighbours is None else self._best_supported(scores, self.neighbours, k)
+        return (
+            _best(scores, k) if self.neighbours is None else self._best_supported(term_ids, scores, self.neighbours, k)
+        )
 
     def score(self, query: str, unit_ids: Sequence[str], filter: Filter | None) -> dict[str, float]:
         """The score of each given unit that exists; 0 for one that does not pass."""
@@ -149,18 +151,27 @@ class LexicalIndex:
         vocabulary = self.corpus.vocabulary
         return [vocabulary[term] for term in search_terms(query) if term in vocabulary]
 
-    def _best_supported(self, scores: NDArray[np.float64], neighbours: Neighbours, k: int) -> list[tuple[int, float]]:
+    def _best_supported(
+        self, term_ids: Sequence[int], scores: NDArray[np.float64], neighbours: Neighbours, k: int
+    ) -> list[tuple[int, float]]:
         rows = leading(scores, max(k, SUPPORTED), slack=_ROUNDING, above=0.0)
-        near, likeness = neighbours.of(rows)
-        found = supported(scores[rows], np.where(near == NOBODY, 0.0, scores[near]), likeness)
+        found = self._supported(term_ids, rows, neighbours)
         return [(int(rows[place]), score) for place, score in _best(found, k)]
 
     def _scores_at(self, term_ids: Sequence[int], rows: Sequence[int]) -> NDArray[np.float64]:
-        if self.neighbours is None or not rows:
-            return self.scorer.scores_at(term_ids, rows)
-        near, likeness = self.neighbours.of(np.asarray(rows, dtype=np.int64))
-        held = self.scorer.scores_at(term_ids, [*rows, *np.maximum(near, 0).reshape(-1).tolist()])
-        own, given = held[: len(rows)], held[len(rows) :].reshape(near.shape)
+        wanted = np.asarray(rows, dtype=np.int64)
+        if self.neighbours is None:
+            return added_up(self.scorer.gains_at(term_ids, wanted))
+        return self._supported(term_ids, wanted, self.neighbours)
+
+    def _supported(
+        self, term_ids: Sequence[int], rows: NDArray[np.int64], neighbours: Neighbours
+    ) -> NDArray[np.float64]:
+        near, likeness = neighbours.of(rows)
+        # Each once and in order, so that looking them up in long postings goes through memory in order, too.
+        everyone, places = np.unique(np.concatenate([rows, np.maximum(near, 0).reshape(-1)]), return_inverse=True)
+        held = self.scorer.gains_at(term_ids, everyone)[:, places]
+        own, given = held[:, : len(rows)], held[:, len(rows) :].reshape(-1, *near.shape)
         return supported(own, np.where(near == NOBODY, 0.0, given), likeness)
 
     def _moved(self, units: RowUnits, changed: Collection[str]) -> Neighbours | None:

@@ -146,18 +146,19 @@ class SupportedScores:
         Raises:
             StoreError: the server is not there, took too long or refused.
         """
-        own = {unit_id: scores.exact(held) for unit_id, held in terms.items()}
+        own = {unit_id: scores.gains(held) for unit_id, held in terms.items()}
         near = self._neighbours.of(own) if scores.terms and own else None
         if near is None:
-            return _rounded(list(own), np.asarray(list(own.values())))
+            return _rounded(list(own), np.array([sum(gains) for gains in own.values()]))
         others = sorted({other for like in near.values() for other in like} - own.keys())
         found = self._units.rows(others, ["terms"], self._units.search_seconds)
-        known = own | {unit_id: scores.exact(row["terms"]) for unit_id, row in found.items()}
-        given, likeness = np.zeros((len(own), NEIGHBOURS)), np.zeros((len(own), NEIGHBOURS), dtype=np.float32)
+        known = own | {unit_id: scores.gains(row["terms"]) for unit_id, row in found.items()}
+        given = np.zeros((len(scores.terms), len(own), NEIGHBOURS))
+        likeness = np.zeros(given.shape[1:], dtype=np.float32)
         for place, unit_id in enumerate(own):
             for column, (other, like) in enumerate(near.get(unit_id, {}).items()):
-                given[place, column], likeness[place, column] = known.get(other, 0.0), like
-        return _rounded(list(own), supported(np.asarray(list(own.values())), given, likeness))
+                given[:, place, column], likeness[place, column] = known.get(other, 0.0), like
+        return _rounded(list(own), supported(np.array(list(own.values())).T, given, likeness))
 
     def best(self, scores: Scores, terms: Mapping[str, str], k: int) -> dict[str, float]:
         """The same of those units that hold most of the query: as many as the embedded index looks at for ``k``."""

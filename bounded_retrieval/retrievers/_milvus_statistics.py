@@ -88,13 +88,14 @@ class Scores:
 
     def exact(self, terms: str) -> float:
         """The same, not rounded."""
+        return sum(self.gains(terms))
+
+    def gains(self, terms: str) -> list[float]:
+        """What each of `Scores.terms` adds to it."""
         counts = rows.counts_in(terms)
         norm = rows.K1 * (1 - rows.B + rows.B * counts.total() / self._average)
-        score = 0.0
-        for term, weight in zip(self.terms, self._weights, strict=True):
-            if counts[term]:
-                score += weight * (counts[term] / (counts[term] + norm))
-        return score
+        weights = zip(self.terms, self._weights, strict=True)
+        return [weight * (counts[term] / (counts[term] + norm)) if counts[term] else 0.0 for term, weight in weights]
 
 
 class TermStatistics:
@@ -187,7 +188,7 @@ class TermStatistics:
             self._put({key: before.get(key, 0) + changed[key] for key in batch})
 
     def _values(self, keys: Sequence[str], timeout: float | None = None) -> dict[str, int]:
-        options = {"output_fields": ["holding"], "filter": "id in [" + ", ".join(f'"{key}"' for key in keys) + "]"}
+        options = {"output_fields": ["holding"], "filter": rows.one_of(keys)}
         found = self._terms.on_collection("query", timeout, **options) if keys else []
         return {row["id"]: int(row["holding"]) for row in found}
 

@@ -16,12 +16,16 @@ NEIGHBOURS = 4
 """How many are kept of each unit."""
 
 SUPPORT = 0.2
-"""Share of a unit's score that comes from its neighbours: of ``likeness * score``, the highest."""
+"""Share of a unit's score that its neighbours give: of ``likeness * score``, the highest."""
+
+LENT = 0.3
+"""Share of what a word adds to a neighbour's score, times the likeness, that a unit gets which lacks the word."""
 
 NEIGHBOUR_FILES: dict[str, np.dtype[Any]] = {"neighbours.npy": np.dtype(np.int32), "likeness.npy": np.dtype(np.float32)}
 NOBODY = -1
 
 Scores = NDArray[np.float64]
+Gains = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,20 +77,30 @@ class Neighbours:
         return Neighbours(rows=rows, likeness=likeness)
 
 
-def supported(own: Scores, near: Scores, likeness: NDArray[np.float32]) -> Scores:
+def supported(own: Gains, near: Gains, likeness: NDArray[np.float32]) -> Scores:
     """Scores of units with the support of their neighbours, shape (units,).
 
-    A neighbour gives its score times the likeness, and the highest of these is taken: who resembles a unit that says
-    much of the query is likely to be about the same, in other words.
+    A neighbour supports a unit as far as they are alike, since who resembles a unit is likely to be about the same in
+    other words: for a word of the query that the unit lacks it lends what the word adds to its own score, and then it
+    gives of its whole score. Of several neighbours the one counts that has most to lend, or to give.
 
     Args:
-        own: the units' scores, shape (units,).
-        near: the neighbours' scores, 0 in place of `NOBODY`, shape (units, `NEIGHBOURS`).
-        likeness: same shape.
+        own: what each term of the query adds to the units' scores, shape (terms, units).
+        near: what it adds to the neighbours', 0 in place of `NOBODY`, shape (terms, units, `NEIGHBOURS`).
+        likeness: shape (units, `NEIGHBOURS`).
     """
-    given = (near * likeness).max(axis=1, initial=0.0)
-    found: Scores = (1 - SUPPORT) * own + SUPPORT * given
+    lent = LENT * (near * likeness).max(axis=2, initial=0.0)
+    given = (added_up(near) * likeness).max(axis=1, initial=0.0)
+    found: Scores = (1 - SUPPORT) * added_up(np.where(own > 0, own, lent)) + SUPPORT * given
     return found
+
+
+def added_up(gains: Gains) -> Scores:
+    """Scores from what each term adds to them (the first dimension), term after term as a search adds them up."""
+    scores: Scores = np.zeros(gains.shape[1:])
+    for gain in gains:
+        scores += gain
+    return scores
 
 
 def read_neighbours(folder: Path, units: int) -> Neighbours:

@@ -46,9 +46,10 @@ class BM25Searcher:
     that matches nothing is not returned.
 
     An index that `build_index` wrote also knows which four units are most like each one, worked out once from the
-    vectors (see `use_neighbours`). There four fifths of a score are BM25's, and one fifth is the highest of the
-    neighbours' scores times their likeness: a unit that says in other words what its neighbour says in the query's
-    own is found, too. No query is embedded for it and no vector read. It plays no part under a filter.
+    vectors (see `use_neighbours`). There a unit's neighbours lend it part of what words of the query count that it
+    lacks, and a fifth of its score is that of a neighbour, times their likeness: a unit that says in other words what
+    its neighbour says in the query's own is found, too. No query is embedded for it and no vector read. It plays no
+    part under a filter.
 
     Metadata filters apply before ranking. With ``statistics="filtered"`` a search under a filter knows of nothing but
     the units that pass: their number, their mean length and how many of them hold a term. Its answer, scores included,

@@ -14,7 +14,7 @@ from langchain_core.embeddings import Embeddings
 from bounded_retrieval import BM25Searcher, ExactSearcher, build_index, create_bounded_retrieval, open_index
 from bounded_retrieval.errors import ConfigurationError, StoreCorruptError
 from bounded_retrieval.retrievers._finding_neighbours import _Found, find_neighbours
-from bounded_retrieval.retrievers._neighbours import NEIGHBOURS, NOBODY, SUPPORT, Neighbours
+from bounded_retrieval.retrievers._neighbours import LENT, NEIGHBOURS, NOBODY, SUPPORT, Neighbours
 from bounded_retrieval.retrievers._vectors import unit_length
 from bounded_retrieval.testing import ScriptedSearcher
 
@@ -184,14 +184,36 @@ def test_copies_of_one_text_do_not_make_one_group() -> None:
     assert (found.likeness == 1).all()
 
 
-def test_the_highest_support_counts_a_fifth() -> None:
-    """Four fifths of BM25's score, and one fifth of the best neighbour's times its likeness."""
+def expected(plain: BM25Searcher, query: str, unit_id: str, likeness: dict[str, float]) -> float:
+    """The rule over scores of single words without neighbours."""
+    words = [plain.score(word, list(TOPICS)) for word in query.split()]
+    held = (
+        word[unit_id] or LENT * max((like * word[near] for near, like in likeness.items()), default=0) for word in words
+    )
+    whole = (like * sum(word[near] for word in words) for near, like in likeness.items())
+    return (1 - SUPPORT) * sum(held) + SUPPORT * max(whole, default=0)
+
+
+def test_a_neighbour_lends_words_and_gives_a_fifth() -> None:
+    """Of each word that a unit lacks .3 of what it adds to the neighbour's score, and then a fifth of that whole score."""
+    query = "pump noise machine"
     plain, linked = both()
-    own, found = scores(plain, "pump noise machine"), scores(linked, "pump noise machine")
-    assert own.keys() == found.keys() == {"a", "b", "e"}
-    assert found["b"] == pytest.approx((1 - SUPPORT) * own["b"] + SUPPORT * 0.8 * own["a"])
-    assert found["a"] == pytest.approx((1 - SUPPORT) * own["a"] + SUPPORT * 0.8 * own["b"])
-    assert found["e"] == pytest.approx((1 - SUPPORT) * own["e"])
+    found = scores(linked, query)
+    assert scores(plain, query).keys() == found.keys() == {"a", "b", "e"}
+    # The first nearest of a is b and the other way round; c is less like b, and e like nobody.
+    assert found["a"] == pytest.approx(expected(plain, query, "a", {"b": 0.8}))
+    assert found["b"] == pytest.approx(expected(plain, query, "b", {"a": 0.8, "c": 0.6}))
+    assert found["e"] == pytest.approx(expected(plain, query, "e", {}))
+
+
+def test_the_neighbour_that_has_most_counts() -> None:
+    """Of two that hold a word the one with more to lend, whoever gives more of its whole score."""
+    plain, linked = both()
+    query = "belt hums pump"
+    found = linked.score(query, ["b"])["b"]
+    assert found == pytest.approx(expected(plain, query, "b", {"a": 0.8, "c": 0.6}))
+    only_a, only_c = (expected(plain, query, "b", near) for near in ({"a": 0.8}, {"c": 0.6}))
+    assert found > max(only_a, only_c)
 
 
 def test_a_unit_that_holds_less_can_pass_one_that_resembles_nothing() -> None:
@@ -210,7 +232,7 @@ def test_scores_of_given_units_are_those_of_the_search() -> None:
         assert scores(linked, query).items() <= given.items()
         assert max(given.values()) <= linked.weigh(query, []).attainable
     assert linked.score("hums", ["b", "d"]) == {
-        "b": pytest.approx(SUPPORT * 0.8 * scores(both()[0], "hums")["a"]),
+        "b": pytest.approx(((1 - SUPPORT) * LENT + SUPPORT) * 0.8 * scores(both()[0], "hums")["a"]),
         "d": 0,
     }
 
@@ -244,7 +266,7 @@ def test_edits_leave_the_others_their_neighbours() -> None:
         searcher.add(edit)
         searcher.remove(["d"])
     own, found = scores(plain, "pump noise machine"), scores(linked, "pump noise machine")
-    assert found["b"] == pytest.approx((1 - SUPPORT) * own["b"] + SUPPORT * 0.8 * own["a"])
+    assert found["b"] == pytest.approx(expected(plain, "pump noise machine", "b", {"a": 0.8}))
     assert [found[name] / own[name] for name in ("aa", "c", "e")] == pytest.approx([1 - SUPPORT] * 3)
     linked.remove(["a"])
     plain.remove(["a"])
