@@ -16,6 +16,7 @@ import json
 import os
 import platform
 import resource
+import shutil
 import subprocess
 import sys
 import time
@@ -49,7 +50,10 @@ def main() -> None:
     """Measure, print a table, and write the figures as JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "--folder", type=Path, required=True, help="to work in; what it holds of an earlier run is taken"
+        "--folder",
+        type=Path,
+        required=True,
+        help="to work in; an earlier run's corpus, and Chroma stores for --dense, are taken",
     )
     parser.add_argument("--units", type=int, nargs="*", default=SIZES)
     parser.add_argument("--dense", action="store_true", help="compare exact search with Chroma instead")
@@ -121,8 +125,9 @@ def streamed(first: int, count: int) -> Iterator[Document]:
 
 
 def build(folder: Path, units: int) -> dict[str, Any]:
-    """Build the index from the corpus; seconds in all and by stage."""
+    """Build the index from the corpus and from nothing; seconds in all and by stage."""
     del units
+    shutil.rmtree(folder / "index", ignore_errors=True)  # a build over one would take its vectors over
     return _built(folder, "corpus.jsonl", keep=False)
 
 

@@ -144,18 +144,22 @@ def test_after_a_change_they_are_those_found_from_nothing(copies: int) -> None:
 
 
 def test_above_the_limit_a_change_is_found_as_well() -> None:
-    """As many of the true ones as without anything known."""
+    """As many of the true ones as without anything known: of the new units, and of the others' new ones."""
     vectors = random_vectors(6_000)
     stay = np.flatnonzero(np.arange(6_000) % 100)
     known = grown(vectors[stay], np.arange(len(stay)), stay, 6_000, 0)
     best = brute_force(vectors)
 
-    def hits(found: Neighbours) -> int:
-        return sum(len(set(some) & set(all_)) for some, all_ in zip(listed(found.rows), best, strict=True))
+    def hits(found: Neighbours) -> tuple[int, int]:
+        pairs = [(unit, other) for unit, near in enumerate(listed(found.rows)) for other in set(near) & set(best[unit])]
+        return sum(unit % 100 == 0 for unit, _ in pairs), sum(unit % 100 > 0 == other % 100 for unit, other in pairs)
 
-    assert hits(find_neighbours(vectors, compare_all=0, known=known)) > 0.98 * hits(
-        find_neighbours(vectors, compare_all=0)
+    after, anew = (
+        hits(find_neighbours(vectors, compare_all=0, known=known)),
+        hits(find_neighbours(vectors, compare_all=0)),
     )
+    assert min(anew) > 150
+    assert all(some > 0.95 * all_ for some, all_ in zip(after, anew, strict=True)), (after, anew)
 
 
 def test_a_change_costs_what_it_concerns(monkeypatch: pytest.MonkeyPatch) -> None:
