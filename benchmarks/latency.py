@@ -10,7 +10,9 @@ Measured at each size, in one process:
 - ``lexical``, ``lexical+dense``: the searchers of `open_index` alone, the second followed by the first;
 - ``stop``, ``continue``: the controller with its default parts, made to stop after the lexical search (threshold 0)
   and to make both searches (``always_continue``); the packet of every run is checked for the calls it really made;
-- ``reference stop``, ``reference continue``: the same with the parts of ``preset="reference"``;
+- ``calls of stop``, ``calls of continue``: what those two runs ask of searchers and unit source, and nothing else: four
+  rows, the words' weights, two rows that are not there yet, both scores of every unit, and the units once more;
+- ``reference stop``, ``reference continue``: the same runs with the parts of ``preset="reference"``;
 - ``4 nodes``, ``6 nodes``: graphs of trivial nodes, as many as those two runs execute;
 - ``empty stop``, ``empty continue``: the controller's own graph, whose nodes give back what they gave once and do
   nothing else: what LangGraph itself costs for these edges and channels;
@@ -50,6 +52,9 @@ from bounded_retrieval.retrievers.embeddings import MiniLMEmbeddings
 
 WARM_UP_QUERIES = 30
 MINILM_QUERIES = 100
+
+FIRST, SECOND = 4, 2
+"""Rows of the first and the second search of the controller with its default parts."""
 
 # Each controller run, the bare searches it makes, and the same graph with nothing to do.
 RUNS = {
@@ -147,6 +152,16 @@ def own_competitors(world: World) -> list[Competitor]:
     def entry(name: str, run: Callable[[str], Any], check: Callable[[Any], bool] = bool) -> Competitor:
         return Competitor(name=name, run=run, check=check, before=dense.forget_queries)
 
+    def calls_of_stop(query: str) -> Any:
+        rows = lexical.search(query, FIRST)
+        return lexical.weigh(query, query.split()), world.index.units.fetch([row.unit_id for row in rows])
+
+    def calls_of_continue(query: str) -> Any:
+        ids = [row.unit_id for row in lexical.search(query, FIRST)]
+        weights = lexical.weigh(query, query.split())
+        ids += [row.unit_id for row in dense.search_excluding(query, SECOND, ids)]
+        return weights, lexical.score(query, ids), dense.score(query, ids), world.index.units.fetch(ids)
+
     stop, go_on = {"threshold": 0.0}, {"policy": "always_continue"}
     # What preset="reference" is made of; the preset itself fixes the threshold.
     reference = {"assessor": TermCoverage(), "fusion": ReciprocalRankFusion(), "first_hop_rows": ROWS}
@@ -155,6 +170,8 @@ def own_competitors(world: World) -> list[Competitor]:
         entry("lexical+dense", lambda query: [*lexical.search(query, ROWS), *dense.search(query, ROWS)]),
         entry("stop", graph(**stop), stopped),
         entry("continue", graph(**go_on), continued),
+        entry("calls of stop", calls_of_stop, lambda answers: bool(answers[-1])),
+        entry("calls of continue", calls_of_continue, lambda answers: answers[-2].keys() == answers[-1].keys()),
         entry("reference stop", graph(**stop, **reference), stopped),
         entry("reference continue", graph(**go_on, **reference), continued),
         entry("4 nodes", trivial_graph(4), _ran(4)),
@@ -207,17 +224,21 @@ def continued(result: Any) -> bool:
 def compare(times: Times, controller: str, bare: str, floor: str) -> dict[str, float]:
     """Relate a controller's times to the bare searches, to the trivial graphs and to the other frameworks.
 
-    ``over_bare_ms`` is the median of the differences query by query; every ratio is one of medians, those with another
-    framework over the queries that it was asked.
+    ``over_bare_ms`` is the median of the differences query by query, and so is what the run's calls take over the bare
+    searches (``further_calls_in_six_nodes``, with the default parts only); every other ratio is one of medians, those
+    with another framework over the queries that it was asked.
     """
     own, searches = times[controller], times[bare]
     over_bare = median(mine - theirs for mine, theirs in zip(own, searches, strict=True))
+    calls = times.get(f"calls of {controller}", ())
+    further = [mine - theirs for mine, theirs in zip(calls, searches, strict=False)]
     others = [name for name in ("ensemble", "llama-index", "haystack") if times.get(name)]
     return {
         "over_bare_ms": over_bare,
         "over_bare_ratio": median(own) / median(searches),
         "overhead_in_six_nodes": over_bare / median(times["6 nodes"]),
         "empty_graph_in_six_nodes": median(times[floor]) / median(times["6 nodes"]),
+        **({"further_calls_in_six_nodes": median(further) / median(times["6 nodes"])} if further else {}),
         **{f"{name}_ratio": median(times[name]) / _median_of_first(own, len(times[name])) for name in others},
     }
 

@@ -49,8 +49,8 @@ SHOWN = {
         "only the diagnostics sink is told: {'pump-code': 'denied'}",
     ),
     "parent_graph_fan_out.py": (
-        "a branch decides: scorecard 0.61 against 0.33, so recheck_and_pack",
-        "a branch decides: scorecard 0.10 against 0.33, so recheck_and_pack",
+        "a branch decides: scorecard 0.47 against 0.27, so recheck_and_pack",
+        "a branch decides: scorecard 0.07 against 0.27, so recheck_and_pack",
         "proxy_sufficient; missing: -",
         "resource_budget_exhausted; missing: mount, vehicle, dashboard",
     ),

@@ -12,7 +12,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 RUNS = {"stop", "continue", "reference stop", "reference continue"}
-OWN = RUNS | {"lexical", "lexical+dense", "4 nodes", "6 nodes", "empty stop", "empty continue"}
+CALLS = {"calls of stop", "calls of continue"}
+OWN = RUNS | CALLS | {"lexical", "lexical+dense", "4 nodes", "6 nodes", "empty stop", "empty continue"}
 OTHERS = {"ensemble", "llama-index", "haystack"}
 UNITS = 200
 BENCH = ROOT / "build" / "bench" / "bin" / "python"  # where `make bench` has been used
@@ -73,6 +74,7 @@ def test_latency_relates_each_run_to_its_searches_and_to_the_others(latency):
         assert small[name]["empty_graph_in_six_nodes"] == pytest.approx(medians[empty] / medians["6 nodes"])
         assert small[name]["overhead_in_six_nodes"] == pytest.approx(small[name]["over_bare_ms"] / medians["6 nodes"])
     assert "ensemble_ratio" not in report["sizes"][1]["stop"]
+    assert {name for name in RUNS if "further_calls_in_six_nodes" in small[name]} == {"stop", "continue"}
 
 
 @pytest.mark.usefixtures("latency")

@@ -8,7 +8,10 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-Sign = Literal["phrases", "lead", "coverage", "terms"]
+Sign = Literal["phrases", "lead", "coverage", "terms", "length"]
+
+COUNTS: dict[str, int] = {"terms": 1_000, "length": 1_000_000}
+"""Signs that count something, with the highest edge that makes sense; the others are shares."""
 
 
 class FactorPoints(BaseModel):
@@ -16,14 +19,15 @@ class FactorPoints(BaseModel):
 
     Attributes:
         name: which sign.
-        edges: ascending, each above 0; at most 1 but for ``terms``, which is a count.
+        edges: ascending, each above 0; at most 1 but for ``terms`` (up to 1,000) and ``length`` (characters, up to
+            1,000,000), which are counts.
         points: as many, never falling: a better sign is never worth less.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: Sign
-    edges: tuple[Annotated[float, Field(gt=0, le=1000)], ...] = Field(min_length=1)
+    edges: tuple[Annotated[float, Field(gt=0, allow_inf_nan=False)], ...] = Field(min_length=1)
     points: tuple[Annotated[int, Field(ge=0)], ...] = Field(min_length=1)
 
     @model_validator(mode="after")
@@ -32,8 +36,10 @@ class FactorPoints(BaseModel):
             raise ValueError(f"{self.name}: {len(self.edges)} edges and {len(self.points)} points")
         if list(self.edges) != sorted(set(self.edges)) or list(self.points) != sorted(self.points):
             raise ValueError(f"{self.name}: edges rise and points never fall")
-        if self.name != "terms" and self.edges[-1] > 1:
-            raise ValueError(f"{self.name}: edges are shares of at most 1 (got {self.edges[-1]:g})")
+        most = COUNTS.get(self.name, 1)
+        if self.edges[-1] > most:
+            kind = "counts" if self.name in COUNTS else "shares"
+            raise ValueError(f"{self.name}: edges are {kind} of at most {most} (got {self.edges[-1]:.10g})")
         return self
 
     def of(self, value: float) -> int:

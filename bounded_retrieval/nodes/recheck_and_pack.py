@@ -120,7 +120,7 @@ def _assemble(  # noqa: PLR0913, PLR0917 - what a node has at hand stands side b
     # The edge packs without a stop reason only when the budget left no room for the search decided on.
     decided = state["decision"].get("stop_reason") or StopReason.RESOURCE_BUDGET_EXHAUSTED
     stop_reason = INTERRUPTED["view_changed"] if _was_forgotten(searches) else StopReason(decided)
-    scores = scores_in(found.rankings(recheck.dropped), scored)
+    scores = scores_in(found.rankings(recheck.dropped), scored, len(settings.terms))
     return assemble(
         settings, found, usage, stop_reason, recheck=recheck, fusion=parts.fusion, notes=notes, scores=scores
     )

@@ -18,6 +18,10 @@ CHANNEL_ORDER: tuple[Channel, ...] = ("lexical", "dense")
 
 Rankings = Mapping[Channel, Sequence[Candidate]]
 
+FEW_TERMS, MANY_TERMS = 2, 12
+SHORT_QUERY_WEIGHT, LONG_QUERY_WEIGHT = 0.7, 0.3
+"""Weight of the dense channel for a query of so few terms or fewer, and of so many or more; evenly in between."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Scores:
@@ -26,11 +30,13 @@ class Scores:
     Attributes:
         lexical, dense: the raw score of each observed unit that the channel can score, returned by it or not.
         attainable: what no unit's lexical score for the query exceeds; none where the searcher does not say.
+        terms: how many terms of the query were looked for; none where that is not known.
     """
 
     lexical: Mapping[str, float]
     dense: Mapping[str, float]
     attainable: float | None = None
+    terms: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,15 +132,17 @@ class ScoreFusion:
     find a convex combination of scores ahead of reciprocal ranks.
 
     Attributes:
-        dense_weight: weight of the dense channel, 0 to 1; the lexical one has the rest.
+        dense_weight: weight of the dense channel, 0 to 1; the lexical one has the rest. If none, the more terms a query
+            has to be found by, the less the dense channel weighs: .7 up to two terms, .04 less for each further one,
+            .3 from twelve on; .5 where the number of terms is not known.
     """
 
     name: ClassVar[str] = "score_fusion"
     uses_scores: ClassVar[bool] = True
-    dense_weight: float = 0.5
+    dense_weight: float | None = None
 
     def __post_init__(self) -> None:
-        if not 0 <= self.dense_weight <= 1:
+        if self.dense_weight is not None and not 0 <= self.dense_weight <= 1:
             raise ConfigurationError(f"dense_weight: 0 to 1 (got {self.dense_weight!r})")
 
     def fuse(self, rankings: Rankings, scores: Scores) -> list[FusedUnit]:
@@ -143,13 +151,24 @@ class ScoreFusion:
         lexical = {unit_id: max(0.0, scores.lexical.get(unit_id, 0.0)) for unit_id in observed}
         highest = max([*lexical.values(), scores.attainable or 0.0]) or 1.0
         dense = _spread({unit_id: scores.dense[unit_id] for unit_id in observed if unit_id in scores.dense})
+        weight = self.weight_for(scores.terms)
         return _add_up(
             rankings,
             {
-                "lexical": {unit_id: (1 - self.dense_weight) * (score / highest) for unit_id, score in lexical.items()},
-                "dense": {unit_id: self.dense_weight * dense.get(unit_id, 0.0) for unit_id in observed},
+                "lexical": {unit_id: (1 - weight) * (score / highest) for unit_id, score in lexical.items()},
+                "dense": {unit_id: weight * dense.get(unit_id, 0.0) for unit_id in observed},
             },
         )
+
+    def weight_for(self, terms: int | None) -> float:
+        """The weight of the dense channel, 0 to 1, for a query of so many terms."""
+        if self.dense_weight is not None:
+            return self.dense_weight
+        if terms is None:
+            return (SHORT_QUERY_WEIGHT + LONG_QUERY_WEIGHT) / 2
+        many = min(1.0, max(0.0, (terms - FEW_TERMS) / (MANY_TERMS - FEW_TERMS)))
+        # Two decimals are all that there is; rounded, so that equal queries weigh alike to the last bit everywhere.
+        return round(SHORT_QUERY_WEIGHT + (LONG_QUERY_WEIGHT - SHORT_QUERY_WEIGHT) * many, 2)
 
 
 def _spread(similarities: Mapping[str, float]) -> dict[str, float]:
@@ -224,14 +243,17 @@ def returned_scores(rankings: Rankings) -> dict[Channel, dict[str, float]] | Non
     return scores
 
 
-def scores_in(rankings: Rankings, scored: UnitsScored | None) -> Scores | None:
-    """Every channel's scores of the observed units: those of its rows and those looked up; none without either."""
+def scores_in(rankings: Rankings, scored: UnitsScored | None, terms: int | None = None) -> Scores | None:
+    """Every channel's scores of the observed units: those of its rows and those looked up; none without either.
+
+    ``terms`` is the number of the query's terms.
+    """
     scores = returned_scores(rankings)
     if scores is None or scored is None or scored.why_not is not None:
         return None
     for channel, found in scored.scores.items():
         scores[channel].update({each.unit_id: each.score for each in found})
-    return Scores(lexical=scores["lexical"], dense=scores["dense"], attainable=scored.attainable)
+    return Scores(lexical=scores["lexical"], dense=scores["dense"], attainable=scored.attainable, terms=terms)
 
 
 def _add_up(rankings: Rankings, gained: Mapping[Channel, Mapping[str, float]]) -> list[FusedUnit]:

@@ -59,7 +59,7 @@ def replay(trace: DecisionTrace, units: Mapping[str, Unit], fusion: Fusion | Non
         recheck=Recheck(dropped=frozenset()),
         fusion=fusion,
         notes=notes,
-        scores=scores_in(found.rankings(frozenset()), trace.scored),
+        scores=scores_in(found.rankings(frozenset()), trace.scored, len(request.terms)),
     )
     ranked = {unit.unit_id for unit in packed.ranking}
     if ranked <= units.keys() and made.ranking != packed.ranking:

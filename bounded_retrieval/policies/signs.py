@@ -20,7 +20,7 @@ DECIMALS = 6
 
 @dataclass(frozen=True, kw_only=True)
 class Signs:
-    """What speaks for a lexical result, each from 0 to 1, with what a person needs to check it.
+    """What speaks for a lexical result, shares from 0 to 1 but for the length, with what a person needs to check it.
 
     Attributes:
         coverage: the largest share, by weight, of the query's terms that one unit holds.
@@ -32,6 +32,7 @@ class Signs:
         pairs: how many there are.
         lead: how far the best lexical score is above the last one asked for, as a share of the highest score that any
             unit could have; 0 where that is not known.
+        shortest: characters of the shortest returned unit, its title not counted; 0 where none is returned.
         is_weighed: whether rare terms counted more.
     """
 
@@ -42,6 +43,7 @@ class Signs:
     together: tuple[tuple[str, str], ...]
     pairs: int
     lead: float
+    shortest: int
     is_weighed: bool
 
 
@@ -72,6 +74,7 @@ def read_signs(given: AssessmentInput) -> Signs:
         together=together,
         pairs=len(pairs),
         lead=_lead(given, fitting),
+        shortest=min((observation.chars for observation in given.observations if observation.fits), default=0),
         is_weighed=given.weights is not None,
     )
 

@@ -50,12 +50,13 @@ class IdfCoverage:
 
 @dataclass(frozen=True, kw_only=True)
 class Scorecard:
-    """Adds up points for three signs of a good lexical result and compares their share with the threshold.
+    """Adds up points for four signs of a good lexical result and compares their share with the threshold.
 
     The signs: the query's neighbouring words stand together in some unit (``phrases``), the best unit is well ahead of
-    the last one (``lead``), and the query has many terms to be found by (``terms``); a table of one's own may also
-    count how much of the query by weight one unit holds (``coverage``). Each is worth a whole number of points that
-    never falls as the sign gets better. An exact identifier of the query that no returned unit holds, or a word that
+    the last one (``lead``), the query has many terms to be found by (``terms``), and the returned units are long
+    enough to be found by their words (``length``: characters of the shortest); a table of one's own may also count how
+    much of the query by weight one unit holds (``coverage``). Each is worth a whole number of points that never falls
+    as the sign gets better. An exact identifier of the query that no returned unit holds, or a word that
     one to `RARE` units of the index hold and none of the returned ones does, keeps it from being sufficient, however
     many points there are; so do `UNKNOWN` words or more that no unit holds.
 
@@ -95,12 +96,14 @@ class Scorecard:
             "lead": signs.lead,
             "coverage": signs.coverage,
             "terms": float(len(given.query_terms.terms)),
+            "length": float(signs.shortest),
         }
         texts: dict[Sign, str] = {
             "phrases": _phrases_text(signs),
             "lead": _lead_text(signs),
             "coverage": _coverage_text(given, signs),
             "terms": _terms_text(given),
+            "length": f"the shortest returned unit has {signs.shortest} characters",
         }
         factors = tuple(_factor(each, values[each.name], texts[each.name]) for each in self.table.factors)
         share = round(sum(factor.points for factor in factors) / max(1, self.table.most), DECIMALS)

@@ -43,7 +43,15 @@ BAD = {
     "an edge twice": (changed("factors", 0, "edges", value=[0.5, 0.5]), "phrases: edges rise and points never fall"),
     "an edge at 0": (changed("factors", 0, "edges", value=[0.0, 0.5]), "factors.0.edges.0"),
     "a share above 1": (changed("factors", 0, "edges", value=[0.5, 1.5]), "phrases: edges are shares of at most 1"),
-    "an endless count": (changed("factors", 0, value={"name": "terms", "edges": [1001], "points": [1]}), "0.edges.0"),
+    "too many terms": (
+        changed("factors", 0, value={"name": "terms", "edges": [1001], "points": [1]}),
+        "terms: edges are counts of at most 1000 (got 1001)",
+    ),
+    "too great a length": (
+        changed("factors", 0, value={"name": "length", "edges": [100, 1_000_001], "points": [1, 2]}),
+        "length: edges are counts of at most 1000000 (got 1000001)",
+    ),
+    "an endless edge": (changed("factors", 0, "edges", value=[0.5, float("inf")]), "factors.0.edges.1"),
     "negative points": (changed("factors", 0, "points", value=[-1, 2]), "factors.0.points.0"),
     "half a point": (changed("factors", 0, "points", value=[0.5, 2]), "factors.0.points.0"),
     "a threshold above 1": (changed("thresholds", "default", value=1.1), "thresholds.default"),
@@ -88,9 +96,9 @@ def test_a_better_sign_is_never_worth_less(edges: tuple[float, ...], data: Any, 
 
 
 def test_the_shipped_table_can_be_read_and_says_where_it_comes_from() -> None:
-    """It has all three signs, about a hundred points, the three settings in order, and its provenance."""
+    """It has all four signs, about a hundred points, the three settings in order, and its provenance."""
     table = shipped_scorecard()
-    assert {factor.name for factor in table.factors} == {"phrases", "lead", "terms"}
+    assert {factor.name for factor in table.factors} == {"phrases", "lead", "terms", "length"}
     assert 95 <= table.most <= 105
     assert 0 < table.thresholds["economy"] < table.thresholds["default"] < table.thresholds["quality"] <= 1
     assert {"command", "collections", "seed", "target", "versions"} <= table.provenance.keys()

@@ -89,8 +89,8 @@ def tables(markup: str) -> dict[str, list[list[str]]]:
 def test_a_terminal_shows_what_each_channel_added() -> None:
     """Beside rank and score stands the fused score as the sum of its parts, and the cost names the look-ups."""
     text = printed(render_packet("q", EvidencePacket.from_result(run())))
-    assert "dense rank 1 (0.750) | fused 0.3958 = lexical 0.0625 + dense 0.3333" in text
-    assert "lexical rank 1 (2.000) | fused 0.2500 = lexical 0.2500 + dense 0.0000" in text
+    assert "dense rank 1 (0.750) | fused 0.4825 = lexical 0.0425 + dense 0.4400" in text
+    assert "lexical rank 1 (2.000) | fused 0.1700 = lexical 0.1700 + dense 0.0000" in text
     assert "2 scores looked up" in text
     assert "scores" not in describe_cost(Budget(), Usage(calls=1))
 
@@ -151,7 +151,7 @@ def test_a_notebook_shows_what_each_channel_added() -> None:
     packet = EvidencePacket.from_result(run())
     found = tables(packet._repr_html_())
     rows = found["evidence, best first"]
-    assert rows[1][2:5] == ["not returned adds 0.0625", "rank 1 score 0.750 adds 0.3333", "0.3958"]
+    assert rows[1][2:5] == ["not returned adds 0.0425", "rank 1 score 0.750 adds 0.4400", "0.4825"]
     assert ["scores looked up", "2", "\u2013", "\u2013", "observed units, for the fusion; no rows"] in found[""]
 
 

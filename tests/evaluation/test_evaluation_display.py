@@ -130,7 +130,7 @@ def test_elsewhere_each_policy_is_one_line():
     lines = printed(lambda console: render_report(report, console), terminal=False)
     rows = [line for line in lines if line.startswith("adaptive = adaptive:scorecard  ")]
     assert len(rows) == 2
-    assert rows[1].endswith("4 + 2  score_fusion      lexical search, then dense search unless scorecard reaches 0.33")
+    assert rows[1].endswith("4 + 2  score_fusion      lexical search, then dense search unless scorecard reaches 0.27")
     assert "recall@4  packet recall  calls  dense calls  rows" in lines[2]
 
 

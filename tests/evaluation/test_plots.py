@@ -188,7 +188,7 @@ def test_each_query_is_at_its_coverage_and_gain():
     offsets = [offset for each in cloud.collections for offset in each.get_offsets()]
     assert {(float(x), float(y)) for x, y in offsets} == expected
     assert sum(line.get_marker() == "D" for line in bins.lines) >= 2
-    assert "threshold 0.33" in texts(figure)
+    assert "threshold 0.27" in texts(figure)
 
 
 @pytest.mark.parametrize("name", plots.PICTURES)

@@ -70,7 +70,7 @@ def test_a_policy_has_one_row_with_what_it_is():
         str(policy[name]) for name in ("calls", "dense_calls", "rows")
     )
     assert (row["depth"], row["ranking rule"]) == ("4 + 2", r"score\_fusion")
-    assert row["actions"] == "lexical search, then dense search unless scorecard reaches 0.33"
+    assert row["actions"] == "lexical search, then dense search unless scorecard reaches 0.27"
     assert len(found) == 8
 
 

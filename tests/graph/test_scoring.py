@@ -49,15 +49,18 @@ def run(*searchers: Any, awaited: bool = False, **options: Any) -> Outcome:
 
 @both_ways
 def test_scores_of_both_channels_are_added_up(awaited: bool) -> None:
-    """Lexical a, b, c and dense e, c, b: each is scored by both, and the packet holds the four best sums."""
+    """Lexical a, b, c and dense e, c, b: each is scored by both, and the packet holds the four best sums.
+
+    The query has three terms, so the dense channel weighs .66.
+    """
     outcome = run(lexical(), dense(), awaited=awaited)
     expected = {
-        "a": (0.5 * 4 / 4, 0.0),
-        "b": (0.5 * 3 / 4, 0.5 * (0.3 - 0.2) / (1 - 0.2)),
-        "c": (0.5 * 2 / 4, 0.5 * (0.8 - 0.2) / (1 - 0.2)),
-        "e": (0.0, 0.5 * (0.9 - 0.2) / (1 - 0.2)),
+        "a": (0.34 * 4 / 4, 0.0),
+        "b": (0.34 * 3 / 4, 0.66 * (0.3 - 0.2) / (1 - 0.2)),
+        "c": (0.34 * 2 / 4, 0.66 * (0.8 - 0.2) / (1 - 0.2)),
+        "e": (0.0, 0.66 * (0.9 - 0.2) / (1 - 0.2)),
     }
-    assert outcome.ids == ["c", "a", "b", "e"]
+    assert outcome.ids == ["c", "e", "a", "b"]
     for item in outcome.packet.items:
         assert tuple(item.contributions.values()) == pytest.approx(expected[item.unit_id])
         assert item.fused_score == sum(item.contributions.values())
@@ -111,7 +114,7 @@ def test_what_the_recheck_dropped_is_not_scored() -> None:
     assert (words.asked, meanings.asked, outcome.usage.scored_units) == ([["e"]], [], 1)
     # c has 2 of the 3 that b has, which is the most that is left.
     (unit,) = [item for item in outcome.packet.items if item.unit_id == "c"]
-    assert unit.contributions["lexical"] == pytest.approx(0.5 * 2 / 3)
+    assert unit.contributions["lexical"] == pytest.approx(0.34 * 2 / 3)
     assert '"a"' not in outcome.trace.to_json()
 
 
@@ -121,7 +124,7 @@ def test_one_unit_under_two_ids_is_returned_by_both_channels() -> None:
     meanings = Scoring("dense", {"z": 0.9}, documents(z="The battery."))
     outcome = fused(words, meanings)
     assert (words.asked, meanings.asked, outcome.ids, outcome.usage.scored_units) == ([], [], ["a"], 0)
-    assert outcome.packet.items[0].contributions == {"lexical": pytest.approx(0.5), "dense": 0.0}
+    assert outcome.packet.items[0].contributions == {"lexical": pytest.approx(0.34), "dense": 0.0}
     assert packed_of(outcome.trace).fused_by == "score_fusion"
 
 
@@ -253,7 +256,7 @@ def test_a_run_is_replayed_from_a_redacted_trace() -> None:
     words, meanings, shelf = lexical(), dense(), lexical()
     del shelf.held["a"], shelf.held["c"]
     outcome = fused(words, meanings, units=shelf)
-    assert outcome.ids == ["b", "e"]
+    assert outcome.ids == ["e", "b"]
     replayed = replay(outcome.trace, units_of(shelf))
     assert replayed == outcome.packet
 

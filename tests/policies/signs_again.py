@@ -61,3 +61,8 @@ def lead(scores: list[float | None], fits: list[bool], asked: int, attainable: f
         return 0.0
     last = rows[asked - 1][0] if 0 < asked <= len(rows) else 0.0
     return round(min(1.0, max(0.0, (best - last) / attainable)), 6)
+
+
+def shortest(texts: list[str]) -> int:
+    """The characters of the shortest text; 0 where there is none."""
+    return min([sum(1 for _ in text) for text in texts] or [0])

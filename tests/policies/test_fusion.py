@@ -250,6 +250,25 @@ def test_equal_sums_fall_back_to_the_tie_rule(lexical: Any, dense: Any, weight: 
     assert " ".join(unit.unit_id for unit in summed(lexical, dense, dense_weight=weight)) == expected
 
 
+@pytest.mark.parametrize(
+    ("terms", "weight"),
+    [(None, 0.5), (0, 0.7), (1, 0.7), (2, 0.7), (3, 0.66), (7, 0.5), (11, 0.34), (12, 0.3), (90, 0.3)],
+)
+def test_the_more_terms_a_query_has_the_less_the_dense_channel_weighs(terms: int | None, weight: float) -> None:
+    """.7 up to two terms, .04 less for each further one, .3 from twelve on, .5 where nobody says; it is what counts."""
+    fusion, rankings = ScoreFusion(), by_channel(scored("lexical", {"a": 4.0}) + scored("dense", {"b": 0.8}))
+    assert fusion.weight_for(terms) == weight
+    fused = fusion.fuse(rankings, Scores(lexical={"a": 4.0}, dense={"b": 0.8, "a": 0.0}, terms=terms))
+    gained = {unit.unit_id: dict(unit.contributions) for unit in fused}
+    assert gained["a"] == {"lexical": pytest.approx(1 - weight), "dense": 0.0}
+    assert gained["b"] == {"lexical": 0.0, "dense": pytest.approx(0.8 * weight)}
+
+
+def test_a_weight_of_ones_own_holds_for_every_query() -> None:
+    """Where a weight is given, the number of terms changes nothing."""
+    assert {ScoreFusion(dense_weight=0.0).weight_for(terms) for terms in (None, 1, 7, 90)} == {0.0}
+
+
 @pytest.mark.parametrize("weight", [-0.1, 1.1, float("nan")])
 def test_a_weight_outside_0_to_1_is_refused(weight: float) -> None:
     """A weight that is no share is refused where it is given."""
@@ -364,6 +383,9 @@ def test_scores_are_those_of_the_rows_and_those_looked_up() -> None:
     rankings = by_channel(scored("lexical", {"a": 4.0}) + scored("dense", {"b": 0.8}))
     found = UnitsScored(scores={"dense": (Scored(unit_id="a", score=0.2),)}, attainable=9.0, usage=Usage())
     assert scores_in(rankings, found) == Scores(lexical={"a": 4.0}, dense={"b": 0.8, "a": 0.2}, attainable=9.0)
+    assert scores_in(rankings, found, 3) == Scores(
+        lexical={"a": 4.0}, dense={"b": 0.8, "a": 0.2}, attainable=9.0, terms=3
+    )
     assert scores_in(rankings, None) is None
     assert scores_in(rankings, found.model_copy(update={"why_not": "failed"})) is None
     unscored_row = by_channel(scored("lexical", {"a": None}) + scored("dense", {"b": 0.8}))

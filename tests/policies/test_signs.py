@@ -159,6 +159,14 @@ def test_rows_of_the_dense_channel_do_not_lead() -> None:
     assert read_signs(more).lead == read_signs(given).lead == 0.2
 
 
+def test_the_shortest_unit_is_looked_for_among_those_that_fit() -> None:
+    """Characters are the text's, whatever the title and whichever row it is; what cannot be packed does not count."""
+    assert signs("pump", "A pump.", "The pump of it.", titles=("A", "Pumps and seals")).shortest == len("A pump.")
+    assert signs("pump", "A cold pump.", "Pump.").shortest == len("Pump.")
+    assert signs("pump", "A pump.", "pump " * 50).shortest == len("A pump.")
+    assert signs("pump", "pump " * 50).shortest == signs("pump").shortest == 0
+
+
 @pytest.mark.parametrize(("query", "texts"), [("pump", ()), ("?!", ("A pump.",)), ("?!", ())])
 def test_nothing_to_go_by_is_all_zeroes(query: str, texts: Any) -> None:
     """Without a unit, or without a term, every sign is 0."""
@@ -200,3 +208,4 @@ def test_signs_are_what_their_definitions_say(
     assert found.coverage == signs_again.coverage(terms, fitting, weights)
     assert found.phrases == signs_again.phrases(terms, fitting, weights)
     assert found.lead == signs_again.lead([row[1] for row in rows], fits, asked, most)
+    assert found.shortest == signs_again.shortest(fitting)

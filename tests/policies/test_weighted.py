@@ -98,6 +98,19 @@ def test_the_number_of_terms_can_count(query: str, text: str) -> None:
     assert result.factors[0].text == f"the query has {text} points"
 
 
+@pytest.mark.parametrize(
+    ("texts", "text"),
+    [(("A pump.", "The seal of a pump."), "7 characters: 0 of 9"), (("A pump." * 20,), "140 characters: 4 of 9")],
+)
+def test_the_length_of_the_returned_units_can_count(texts: tuple[str, ...], text: str) -> None:
+    """A table may give points for units that are long enough to be found by their words; the shortest one decides."""
+    factors = [{"name": "length", "edges": [100, 500], "points": [4, 9]}]
+    table = TABLE.model_validate({**TABLE.model_dump(), "factors": factors})
+    result = Scorecard(table=table).assess(weighed(given_for(QUERY, *texts), COMMON))
+    assert result.factors[0].text == f"the shortest returned unit has {text} points"
+    assert result.coverage == round(result.factors[0].points / 9, 6)
+
+
 def test_settings_stand_in_the_assessment() -> None:
     """Everything that decides is there: each sign's edges and points, and which threshold was taken."""
     result = card("The pump.")

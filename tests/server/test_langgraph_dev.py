@@ -205,7 +205,7 @@ async def test_the_context_form_shows_settings_with_defaults_and_bounds(client: 
     assert set(fields) == {"policy", "threshold", "budget", "first_hop_rows"}
     assert fields["policy"]["enum"] == ["adaptive", "always_continue", "fixed_lexical", "fixed_dense"]
     assert fields["policy"]["default"] == "adaptive"
-    assert [fields["threshold"][key] for key in ("type", "minimum", "maximum", "default")] == ["number", 0, 1, 0.33]
+    assert [fields["threshold"][key] for key in ("type", "minimum", "maximum", "default")] == ["number", 0, 1, 0.27]
     assert [fields["first_hop_rows"][key] for key in ("type", "minimum", "default")] == ["integer", 1, 4]
     assert {name: (limit["minimum"], limit["maximum"]) for name, limit in limits.items() if "minimum" in limit} == {
         "max_calls": (0, 2),
