@@ -142,8 +142,9 @@ class ScoreFusion:
     dense_weight: float | None = None
 
     def __post_init__(self) -> None:
-        if self.dense_weight is not None and not 0 <= self.dense_weight <= 1:
-            raise ConfigurationError(f"dense_weight: 0 to 1 (got {self.dense_weight!r})")
+        weight = self.dense_weight
+        if weight is not None and not (isinstance(weight, int | float) and 0 <= weight <= 1):
+            raise ConfigurationError(f"dense_weight: 0 to 1 (got {weight!r})")
 
     def fuse(self, rankings: Rankings, scores: Scores) -> list[FusedUnit]:
         """Rank every unit that any channel returned."""

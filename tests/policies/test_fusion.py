@@ -269,8 +269,8 @@ def test_a_weight_of_ones_own_holds_for_every_query() -> None:
     assert {ScoreFusion(dense_weight=0.0).weight_for(terms) for terms in (None, 1, 7, 90)} == {0.0}
 
 
-@pytest.mark.parametrize("weight", [-0.1, 1.1, float("nan")])
-def test_a_weight_outside_0_to_1_is_refused(weight: float) -> None:
+@pytest.mark.parametrize("weight", [-0.1, 1.1, float("nan"), "0.5"])
+def test_a_weight_outside_0_to_1_is_refused(weight: Any) -> None:
     """A weight that is no share is refused where it is given."""
     with pytest.raises(ConfigurationError, match=r"dense_weight: 0 to 1 \(got"):
         ScoreFusion(dense_weight=weight)
