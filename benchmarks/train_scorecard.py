@@ -24,7 +24,7 @@ import numpy as np
 
 from bounded_retrieval.console import ProgressDisplay
 from bounded_retrieval.contracts.assessment import AssessmentInput, CoverageAssessment
-from bounded_retrieval.contracts.scorecard import COUNTS, ScorecardTable
+from bounded_retrieval.contracts.scorecard import COUNTS, ScorecardTable, Sign
 from bounded_retrieval.evaluating import collection_index
 from bounded_retrieval.evaluation.bootstrap import Resampler
 from bounded_retrieval.evaluation.certification import upper_bound
@@ -36,12 +36,12 @@ from bounded_retrieval.evaluation.thresholds import draw_slices
 from bounded_retrieval.evaluation.variants import ALWAYS, OWN_ROWS, Variant
 from bounded_retrieval.policies.registry import DEFAULT_FUSION
 from bounded_retrieval.policies.signs import read_signs
-from bounded_retrieval.policies.weighted import IdfCoverage, Scorecard
+from bounded_retrieval.policies.weighted import IdfCoverage, Scorecard, values_of
 
 COLLECTIONS = ("hotpotqa_train100", "musique_train100", "scifact_train")
 FRACTIONS = {"points": 0.5, "thresholds": 0.3, "final": 0.2}
 SEED = 0
-SIGNS = ("phrases", "lead", "terms", "length")
+SIGNS: tuple[Sign, ...] = ("phrases", "lead", "terms", "length")
 STEPS = 10
 RANGES = {"phrases": 1.0, "lead": 0.3, "terms": 12.0, "length": 2000.0}
 """Where a sign stops counting more: all pairs, this share of the highest possible score, so many terms, characters."""
@@ -62,19 +62,12 @@ class Recorder:
     needs_weights: bool = True
     default_threshold: float = 1.0
     settings: Mapping[str, Any] = field(default_factory=dict)
-    seen: dict[str, dict[str, float]] = field(default_factory=dict)
+    seen: dict[str, dict[Sign, float]] = field(default_factory=dict)
     vetoed: dict[str, bool] = field(default_factory=dict)
 
     def assess(self, given: AssessmentInput) -> CoverageAssessment:
         """Keep the signs of a query's first search, and never find them sufficient."""
-        signs = read_signs(given)
-        values = {
-            "phrases": signs.phrases,
-            "lead": signs.lead,
-            "terms": float(len(given.query_terms.terms)),
-            "length": float(signs.shortest),
-        }
-        self.seen.setdefault(given.query, values)
+        self.seen.setdefault(given.query, values_of(given, read_signs(given)))
         judged = IdfCoverage().assess(given.model_copy(update={"threshold": 0.0}))
         self.vetoed.setdefault(given.query, not judged.sufficient)
         return judged.model_copy(update={"sufficient": False})

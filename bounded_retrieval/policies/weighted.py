@@ -91,13 +91,7 @@ class Scorecard:
     def assess(self, given: AssessmentInput) -> CoverageAssessment:
         """Compare the share of the points with ``given.threshold``."""
         signs = read_signs(given)
-        values: dict[Sign, float] = {
-            "phrases": signs.phrases,
-            "lead": signs.lead,
-            "coverage": signs.coverage,
-            "terms": float(len(given.query_terms.terms)),
-            "length": float(signs.shortest),
-        }
+        values = values_of(given, signs)
         texts: dict[Sign, str] = {
             "phrases": _phrases_text(signs),
             "lead": _lead_text(signs),
@@ -108,6 +102,17 @@ class Scorecard:
         factors = tuple(_factor(each, values[each.name], texts[each.name]) for each in self.table.factors)
         share = round(sum(factor.points for factor in factors) / max(1, self.table.most), DECIMALS)
         return _conclude(self, given, signs, share, factors)
+
+
+def values_of(given: AssessmentInput, signs: Signs) -> dict[Sign, float]:
+    """Every sign that a table may count, by its name there."""
+    return {
+        "phrases": signs.phrases,
+        "lead": signs.lead,
+        "coverage": signs.coverage,
+        "terms": float(len(given.query_terms.terms)),
+        "length": float(signs.shortest),
+    }
 
 
 def _factor(table: FactorPoints, value: float, text: str) -> Factor:
