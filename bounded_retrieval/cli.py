@@ -6,12 +6,14 @@ import argparse
 import atexit
 import gc
 import json
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from bounded_retrieval.errors import BoundedRetrievalError, RequestError, SourceError, one_line, quoted
+from bounded_retrieval.evaluation_commands import add_evaluation_commands, path_argument
 
 if TYPE_CHECKING:
     from bounded_retrieval.retrievers.store import IndexReport
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 EXIT_DONE = 0
 EXIT_UNEXPECTED = 1
 EXIT_USAGE = 2
+
+_MOST_DIGITS = 18
 
 
 def command() -> int:
@@ -55,7 +59,6 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser() -> argparse.ArgumentParser:
     from bounded_retrieval import __version__
-    from bounded_retrieval.evaluation_commands import add_evaluation_commands
 
     parser = _Parser(prog="bounded-retrieval", description="Bounded, inspectable retrieval over your own documents.")
     parser.add_argument("--version", action="version", version=f"bounded-retrieval {__version__}")
@@ -75,10 +78,13 @@ def _add_index(commands: Any) -> None:
         description="Index .jsonl, .md, .txt, .html and .pdf files or folders. A file named relationships.jsonl in a "
         "folder is taken as its declared relationships and not read as documents.",
     )
-    index.add_argument("paths", nargs="*", type=Path, metavar="PATH")
-    index.add_argument("--to", type=Path, metavar="DIR", help="index directory; safe to run again")
+    index.add_argument("paths", nargs="*", type=path_argument, metavar="PATH")
+    index.add_argument("--to", type=path_argument, metavar="DIR", help="index directory; safe to run again")
     index.add_argument(
-        "--verify", type=Path, metavar="DIR", help="index nothing; compare every file of an index with its SHA-256"
+        "--verify",
+        type=path_argument,
+        metavar="DIR",
+        help="index nothing; compare every file of an index with its SHA-256",
     )
     _add_building(index)
     index.set_defaults(run=_run_index, usage_error=index.error)
@@ -98,7 +104,7 @@ def _add_building(index: Any) -> None:
     )
     index.add_argument(
         "--relationships",
-        type=Path,
+        type=path_argument,
         metavar="FILE",
         help="declared relationships and names (.jsonl); not together with a relationships.jsonl in a folder",
     )
@@ -107,9 +113,9 @@ def _add_building(index: Any) -> None:
 def _add_ask(commands: Any) -> None:
     ask = commands.add_parser("ask", help="ask an index", description="One bounded retrieval run over an index.")
     ask.add_argument("query", nargs="?", help="what to find evidence for; may be left out with --path")
-    ask.add_argument("--index", required=True, type=Path, metavar="DIR")
+    ask.add_argument("--index", required=True, type=path_argument, metavar="DIR")
     ask.add_argument("--policy", metavar="P", help="adaptive, always_continue, fixed_lexical or fixed_dense")
-    ask.add_argument("--calibration", type=Path, metavar="FILE", help="decide as calibrate has certified")
+    ask.add_argument("--calibration", type=path_argument, metavar="FILE", help="decide as calibrate has certified")
     ask.add_argument("--threshold", metavar="T", help="coverage at which the adaptive policy stops, 0 to 1")
     ask.add_argument(
         "--limit", action="append", default=[], metavar="NAME=N", help="lower a limit, as in --limit max_rows=4"
@@ -118,7 +124,7 @@ def _add_ask(commands: Any) -> None:
         "--path", metavar="PATH", help="follow declared relationships instead: 'START > relation > relation'"
     )
     ask.add_argument(
-        "--relationships", type=Path, metavar="FILE", help="relationships to follow (default: the index's)"
+        "--relationships", type=path_argument, metavar="FILE", help="relationships to follow (default: the index's)"
     )
     ask.add_argument("--tenant", metavar="NAME", help="ask as a caller of this tenant (default: all is public)")
     ask.add_argument(
@@ -127,7 +133,7 @@ def _add_ask(commands: Any) -> None:
         metavar="NAME",
         help="ask as a caller in this group, repeatable; without --tenant sees units of no tenant",
     )
-    ask.add_argument("--diagnostics", type=Path, metavar="FILE", help="append protected records (mode 0600)")
+    ask.add_argument("--diagnostics", type=path_argument, metavar="FILE", help="append protected records (mode 0600)")
     ask.add_argument("--json", action="store_true", help="print the packet as JSON and nothing else")
     ask.add_argument("--trace", action="store_true", help="show the decision trace too")
     ask.set_defaults(run=_run_ask)
@@ -137,7 +143,9 @@ def _add_demo(commands: Any) -> None:
     demo = commands.add_parser(
         "demo", help="see it work", description="Runs over the shipped collection, or over yours."
     )
-    demo.add_argument("folder", nargs="?", type=Path, metavar="PATH", help="files or folder to run over instead")
+    demo.add_argument(
+        "folder", nargs="?", type=path_argument, metavar="PATH", help="files or folder to run over instead"
+    )
     demo.add_argument("--ask", action="append", default=[], metavar="QUERY", help="your own requests, repeatable")
     demo.set_defaults(run=_run_demo)
 
@@ -150,9 +158,11 @@ def _add_stats(commands: Any) -> None:
         "decision traces, outputs of ask --json and outputs of both graphs: .json files (one run, or a list of them) "
         "and .jsonl files (one run a line). A median or a 90th percentile is always a value that occurred.",
     )
-    stats.add_argument("files", nargs="+", type=Path, metavar="FILE", help=".json or .jsonl")
+    stats.add_argument("files", nargs="+", type=path_argument, metavar="FILE", help=".json or .jsonl")
     stats.add_argument("--json", action="store_true", help="print everything as JSON and nothing else")
-    stats.add_argument("--plot", type=Path, metavar="FILE", help="draw the stop reasons as .svg or .png (extra: plots)")
+    stats.add_argument(
+        "--plot", type=path_argument, metavar="FILE", help="draw the stop reasons as .svg or .png (extra: plots)"
+    )
     stats.set_defaults(run=_run_stats)
 
 
@@ -320,10 +330,11 @@ def _limit(text: str) -> tuple[str, int]:
     name, equals, value = text.partition("=")
     if not equals:
         raise RequestError(f"--limit: expected NAME=N, as in max_rows=4 (got {quoted(text)})")
-    try:
-        return name.strip(), int(value)
-    except ValueError:
-        raise RequestError(f"--limit {one_line(name, 40)}: expected a whole number (got {quoted(value, 40)})") from None
+    # Python itself reads no whole number of more than 4,300 digits; no limit has nearly as many as this.
+    if not re.fullmatch(rf"\s*[+-]?[0-9]{{1,{_MOST_DIGITS}}}\s*", value):
+        expected = f"expected a whole number of at most {_MOST_DIGITS} digits"
+        raise RequestError(f"--limit {one_line(name, 40)}: {expected} (got {quoted(value, 40)})")
+    return name.strip(), int(value)
 
 
 def _number(text: str | None, name: str) -> float | None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from langchain_core.documents import Document
+from pydantic import ValidationError
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
 from rich.panel import Panel
@@ -25,8 +26,9 @@ from bounded_retrieval.console import NOTES, IndexingDisplay, make_console, prin
 from bounded_retrieval.contracts.candidate import searchable_text
 from bounded_retrieval.contracts.chain import ChainResult, Hop
 from bounded_retrieval.contracts.packet import EvidencePacket
-from bounded_retrieval.contracts.request import PathRequest
+from bounded_retrieval.contracts.request import PathRequest, RetrievalRequest
 from bounded_retrieval.contracts.wording import describe_chain_end, describe_fired
+from bounded_retrieval.errors import RequestError
 from bounded_retrieval.graph.bounded import create_bounded_retrieval
 from bounded_retrieval.graph.chain import create_recursive_retrieval
 from bounded_retrieval.ingest import read_documents
@@ -91,8 +93,11 @@ def run_demo(folder: Path | None, queries: Sequence[str]) -> None:
     The shipped collection, unless asked the user's own queries, is also followed along a path and asked in a chain.
 
     Raises:
+        RequestError: a query is not valid; before anything is indexed.
         SourceError: a file of the user's cannot be read.
     """
+    for query in queries:
+        _check_query(query)
     console = make_console()
     source = shipped_collection() / "corpus.jsonl" if folder is None else folder
     is_tour = folder is None and not queries
@@ -109,6 +114,13 @@ def run_demo(folder: Path | None, queries: Sequence[str]) -> None:
             rows = _ask(index, [*requests, *([path_request()] if is_tour else [])], console)
             rows += [_ask_chain(index, console)] if is_tour else []
     console.print(_summary(rows))
+
+
+def _check_query(query: str) -> None:
+    try:
+        RetrievalRequest(query=query)
+    except ValidationError as error:
+        raise RequestError.from_validation(error, "--ask") from None
 
 
 def _ask(index: Index, requests: Sequence[DemoRequest], console: Console) -> list[_Row]:

@@ -103,10 +103,14 @@ def calibrate_collection(
 ) -> Verdict:
     """Calibrate on a collection; the lengths of its units are stated before any run.
 
+    Settings and the number of queries are checked before an index is built.
+
     Raises:
         SourceError, RequestError, ConfigurationError: as `calibrate`.
     """
     settings.checked()
+    # Drawn again by `calibrate`; too few queries are said before an index is built.
+    draw_slices(collection, settings.fractions, settings.seed)
     with collection_index(collection, index, embedding, display) as opened:
         _about(collection, opened)
         return calibrate(
@@ -228,9 +232,9 @@ def _queries(collection: Collection, options: EvaluationOptions) -> tuple[Query,
 
 
 def _about(collection: Collection, index: Index) -> dict[str, Any]:
-    survey = collection.survey(lambda unit_ids: index.units.rows_of(list(unit_ids)).keys()).to_dict()
+    survey = collection.survey(lambda unit_ids: index.lexical.units.rows_of(list(unit_ids)).keys()).to_dict()
     judged = {unit for grades in collection.judgements.values() for unit, grade in grades.items() if grade > 0}
-    if judged and not index.units.rows_of(sorted(judged)):
+    if judged and not index.lexical.units.rows_of(sorted(judged)):
         raise SourceError(f"{collection.name}: the index holds none of the {len(judged):,} units judged relevant")
     return {"units": len(index.units), **index.built_with, "survey": survey}
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bounded_retrieval.errors import RequestError, SourceError
+from bounded_retrieval.errors import RequestError, quoted
 
 _COLLECTION = (
     "a BEIR folder, a folder of TREC files, a .csv or .tsv of queries and relevant ids (with --index), "
@@ -24,6 +24,26 @@ def add_evaluation_commands(commands: Any, limit: Callable[[str], tuple[str, int
     _add_calibrate(commands, limit)
 
 
+def path_argument(text: str) -> Path:
+    """A path as it was given; an empty one would stand for the current folder.
+
+    Raises:
+        ArgumentTypeError: the path is empty.
+    """
+    return Path(source_argument(text))
+
+
+def source_argument(text: str) -> str:
+    """A path or the name of a data set, as it was given.
+
+    Raises:
+        ArgumentTypeError: it is empty.
+    """
+    if not text:
+        raise argparse.ArgumentTypeError("a path is expected (got '')")
+    return text
+
+
 def _add_evaluate(commands: Any, limit: Callable[[str], tuple[str, int]]) -> None:
     evaluate = commands.add_parser(
         "evaluate",
@@ -37,9 +57,11 @@ def _add_evaluate(commands: Any, limit: Callable[[str], tuple[str, int]]) -> Non
         help="comma separated: fixed_lexical, fixed_dense, always_continue[:FUSION], reference, "
         "adaptive[:ASSESSOR][@THRESHOLD]; by default all of them",
     )
-    evaluate.add_argument("--out", type=Path, metavar="DIR", help="write JSON, Markdown, plots and an HTML page there")
+    evaluate.add_argument(
+        "--out", type=path_argument, metavar="DIR", help="write JSON, Markdown, plots and an HTML page there"
+    )
     evaluate.add_argument("--no-plots", action="store_true", help="leave the plots out (they need the extra: plots)")
-    evaluate.add_argument("--calibration", type=Path, metavar="FILE", help="add the calibrated policy")
+    evaluate.add_argument("--calibration", type=path_argument, metavar="FILE", help="add the calibrated policy")
     evaluate.add_argument("--slice", metavar="NAME", help="evaluate on one slice of that calibration, as in final")
     evaluate.add_argument("--resamples", type=int, default=10_000, metavar="N", help="bootstrap samples (10000)")
     evaluate.add_argument("--live", type=int, default=40, metavar="N", help="queries run again without cache (40)")
@@ -56,7 +78,7 @@ def _add_calibrate(commands: Any, limit: Callable[[str], tuple[str, int]]) -> No
         "Where none can be certified, says so, names the best fixed policy, writes nothing and exits with 2.",
     )
     _add_collection(calibrate)
-    calibrate.add_argument("--out", required=True, type=Path, metavar="FILE", help="the artefact to write")
+    calibrate.add_argument("--out", required=True, type=path_argument, metavar="FILE", help="the artefact to write")
     calibrate.add_argument("--assessor", metavar="NAME", help="by default the package's")
     calibrate.add_argument(
         "--threshold", action="append", type=float, default=[], metavar="T", help="a candidate, 1 to 8 of them"
@@ -72,17 +94,23 @@ def _add_calibrate(commands: Any, limit: Callable[[str], tuple[str, int]]) -> No
 
 
 def _add_collection(command: argparse.ArgumentParser) -> None:
-    command.add_argument("collection", metavar="COLLECTION", help=_COLLECTION)
+    command.add_argument("collection", type=source_argument, metavar="COLLECTION", help=_COLLECTION)
     command.add_argument("--split", default="test", metavar="NAME", help="judgements to take: test, train or dev")
-    command.add_argument("--queries", type=Path, metavar="FILE", help="queries from this file instead")
-    command.add_argument("--qrels", type=Path, metavar="FILE", help="judgements from this file instead")
-    command.add_argument("--index", type=Path, metavar="DIR", help="an index of its units; by default one is built")
+    command.add_argument("--queries", type=path_argument, metavar="FILE", help="queries from this file instead")
+    command.add_argument("--qrels", type=path_argument, metavar="FILE", help="judgements from this file instead")
+    command.add_argument(
+        "--index", type=path_argument, metavar="DIR", help="an index of its units; by default one is built"
+    )
     command.add_argument("--embedding", default="minilm", metavar="NAME", help="what to build it with (minilm)")
 
 
 def _add_common(command: argparse.ArgumentParser, limit: Callable[[str], tuple[str, int]]) -> None:
     command.add_argument(
-        "--limit", action="append", default=[], metavar="NAME=N", help="lower a limit, as in --limit max_rows=4"
+        "--limit",
+        action="append",
+        default=[],
+        metavar="NAME=N",
+        help="set a limit of every run, as in --limit max_rows=8",
     )
     command.add_argument("--seed", type=int, default=0, metavar="N", help="of everything that is drawn (0)")
     command.add_argument("--json", action="store_true", help="print the results as JSON and nothing else")
@@ -93,15 +121,12 @@ def _run_evaluate(arguments: argparse.Namespace) -> int:
     from bounded_retrieval.console import ProgressDisplay, make_console
     from bounded_retrieval.contracts.calibration import Calibration
     from bounded_retrieval.evaluating import EvaluationOptions, evaluate_collection
-    from bounded_retrieval.evaluation.report import check_plots, write_report
-    from bounded_retrieval.evaluation.writing import check_folder
+    from bounded_retrieval.evaluation.report import check_report_folder, write_report
     from bounded_retrieval.evaluation_display import render_report
 
     plots = arguments.out is not None and not arguments.no_plots
-    if plots:
-        check_plots()
     if arguments.out is not None:
-        check_folder(arguments.out)
+        check_report_folder(arguments.out, plots=plots)
     options = EvaluationOptions(
         index=arguments.index,
         embedding=arguments.embedding,
@@ -132,10 +157,10 @@ def _run_calibrate(arguments: argparse.Namespace) -> int:
     from bounded_retrieval.console import ProgressDisplay, make_console
     from bounded_retrieval.evaluating import calibrate_collection, settings_with, verdict_to_dict, with_final
     from bounded_retrieval.evaluation.thresholds import CalibrationSettings
-    from bounded_retrieval.evaluation.writing import write_bytes
+    from bounded_retrieval.evaluation.writing import check_file, write_bytes
     from bounded_retrieval.evaluation_display import render_verdict
 
-    _check_target(arguments.out)
+    check_file(arguments.out, "--out")
     settings = settings_with(
         CalibrationSettings(thresholds=tuple(arguments.threshold), seed=arguments.seed),
         assessor=arguments.assessor,
@@ -163,13 +188,6 @@ def _run_calibrate(arguments: argparse.Namespace) -> int:
     return _NOT_CERTIFIED if found is None else 0
 
 
-def _check_target(path: Path) -> None:
-    if path.is_dir():
-        raise SourceError(f"{path}: a directory; --out takes the file to write")
-    if not path.parent.is_dir():
-        raise SourceError(f"{path.parent}: no such directory, for --out")
-
-
 def _collection(arguments: argparse.Namespace) -> Any:
     from bounded_retrieval.evaluation.collections import load_collection
 
@@ -179,7 +197,10 @@ def _collection(arguments: argparse.Namespace) -> Any:
 
 
 def _names(text: str | None) -> tuple[str, ...]:
-    return () if text is None else tuple(name.strip() for name in text.split(",") if name.strip())
+    names = tuple(name.strip() for name in (text or "").split(",") if name.strip())
+    if text is not None and not names:
+        raise RequestError(f"--policies: at least one name is expected (got {quoted(text)})")
+    return names
 
 
 def _budget(arguments: argparse.Namespace) -> Any:

@@ -172,4 +172,4 @@ def test_a_picture_that_cannot_be_removed_is_named(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(Path, "unlink", refuse)
     with pytest.raises(errors.SourceError) as caught:
         report._remove_former(tmp_path, set())
-    assert str(caught.value) == f"{former}: cannot be removed (PermissionError)"
+    assert str(caught.value) == f"{former}: cannot be removed (Permission denied)"

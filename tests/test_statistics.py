@@ -406,6 +406,7 @@ BAD_FILES = {
     "chain's hop": ("runs.jsonl", lambda: _damaged("chain depth_cap", trail=[{"number": 1}]), ["line 1", "trail.0.query"]),
     "chain too long": ("runs.jsonl", lambda: _damaged("chain depth_cap", trail=_real_runs()["chain depth_cap"]["trail"] * 5), ["line 1", "trail", "at most 8"]),
     "half a chain": ("runs.jsonl", lambda: '{"trail": []}', ["line 1", "stop_reason"]),
+    "an open object": ("runs.json", lambda: '{"id":"a","text":"x"\n', ["line 1", "column 21"]),
     "another ending": ("runs.txt", _good_line, ["runs.txt: expected a .json or .jsonl file"]),
 }  # fmt: skip
 
@@ -498,6 +499,29 @@ def test_another_picture_ending_is_refused(tmp_path: Path, capsys: pytest.Captur
     """A name that is neither .svg nor .png is refused before any file is read."""
     message = _refused(capsys, tmp_path / "none.jsonl", "--plot", tmp_path / "p.pdf")
     assert ".svg or .png" in message
+
+
+@pytest.mark.parametrize("name", ["none", "none.txt", "none.json", "none.jsonl"])
+def test_a_file_that_is_not_there_is_said_not_to_be_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    """Whatever its name ends in."""
+    message = _refused(capsys, tmp_path / name)
+    assert message == f"bounded-retrieval: {tmp_path / name}: cannot be read (No such file or directory)\n"
+
+
+def test_a_picture_that_cannot_be_written_is_refused_before_anything_is_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A missing folder, a folder in its place, and a folder that may not be written to are one line each."""
+    pytest.importorskip("matplotlib", reason="needs the extra plots")
+    (tmp_path / "d.svg").mkdir()
+    missing = tmp_path / "none.jsonl"
+    assert "no: no such directory, for --plot" in _refused(capsys, missing, "--plot", tmp_path / "no" / "p.svg")
+    assert "d.svg: a directory; --plot takes" in _refused(capsys, missing, "--plot", tmp_path / "d.svg")
+    monkeypatch.setattr("os.access", lambda *_: False)
+    message = _refused(capsys, missing, "--plot", tmp_path / "p.svg")
+    assert message == f"bounded-retrieval: {tmp_path}: cannot be written to\n"
 
 
 def test_without_matplotlib_the_extra_is_named(

@@ -11,6 +11,9 @@ from bounded_retrieval.contracts.candidate import Candidate, Unit
 from bounded_retrieval.contracts.normalise import clean_metadata
 from bounded_retrieval.contracts.unchecked import unchecked
 
+Places = Mapping[str, Mapping[str, Sequence[int]]]
+"""By unit id and by form of a term, the places among the unit's words."""
+
 
 class QueryTerms(BaseModel):
     """What of a query is looked for.
@@ -126,7 +129,8 @@ class AssessmentInput(BaseModel):
         units: the same units' texts, by id.
         threshold: 0 to 1; what the assessor's figure is to be compared with.
         weights: for an assessor that asks for them (``needs_weights = True``), if the lexical searcher can give them.
-        rows_asked: how many rows the lexical search asked for.
+        rows_asked: how many lexical rows there would be if the search had found as many as it asked for: those asked
+            for, without those that repeat a text, could not be read or are no candidates.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -139,16 +143,22 @@ class AssessmentInput(BaseModel):
     threshold: float
     weights: QueryWeights | None = None
     rows_asked: int = 0
-    _places: Mapping[str, Mapping[str, Sequence[int]]] | None = PrivateAttr(default=None)
+    _forms: Mapping[str, str] | None = PrivateAttr(default=None)
+    _places: Places = PrivateAttr(default_factory=dict)
 
     @property
-    def places(self) -> Mapping[str, Mapping[str, Sequence[int]]] | None:
-        """At which words the stems of the query's terms stand, by unit and stem, where that was looked up already."""
+    def forms(self) -> Mapping[str, str] | None:
+        """What the lexical channel compares each of the query's terms by; none where the controller did not say."""
+        return self._forms
+
+    @property
+    def places(self) -> Places:
+        """At which words those stand in the units that fit, where that was looked up already."""
         return self._places
 
     @classmethod
-    def prepared(cls, places: Mapping[str, Mapping[str, Sequence[int]]] | None, **values: Any) -> Self:
-        """An input of valid values, every one of them, with those places: what the controller gives an assessor."""
+    def prepared(cls, forms: Mapping[str, str], places: Places, **values: Any) -> Self:
+        """An input of valid values, every one of them, with those two: what the controller gives an assessor."""
         made = unchecked(cls, **values)
-        object.__setattr__(made, "__pydantic_private__", {"_places": places})
+        object.__setattr__(made, "__pydantic_private__", {"_forms": forms, "_places": places})
         return made

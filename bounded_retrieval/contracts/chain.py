@@ -12,8 +12,10 @@ from langchain_core.documents import Document
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_validator, model_validator
 
 from bounded_retrieval.contracts.normalise import clean_text
+from bounded_retrieval.contracts.packet import has_fields, named_keys, read_output
 from bounded_retrieval.contracts.request import JUDGEMENT_FIELDS
 from bounded_retrieval.contracts.stop import StopReason
+from bounded_retrieval.errors import RequestError, quoted
 
 MAX_HOPS = 8
 """Most hops of any chain. No parameter raises it."""
@@ -44,6 +46,10 @@ class _Frozen(BaseModel):
 
 
 Count = Annotated[int, Field(ge=0, le=10**12)]
+"""Tokens of one call, as a part states them."""
+
+Total = Annotated[int, Field(ge=0, le=10**15)]
+"""What many calls spent: more than the calls of a chain can add up to, however much each of them states."""
 
 
 class ChainLimits(BaseModel):
@@ -149,11 +155,11 @@ class ChainUsage(_Frozen):
         tokens: tokens of the models, as stated or estimated.
     """
 
-    calls: Count = 0
-    dense_calls: Count = 0
-    rows: Count = 0
-    reads: Count = 0
-    tokens: Count = 0
+    calls: Total = 0
+    dense_calls: Total = 0
+    rows: Total = 0
+    reads: Total = 0
+    tokens: Total = 0
 
     def plus(self, other: ChainUsage) -> ChainUsage:
         """The sum of both."""
@@ -235,18 +241,25 @@ class ChainResult(_Frozen):
     notes: tuple[str, ...] = ()
 
     @classmethod
-    def from_result(cls, result: Mapping[str, Any]) -> ResolvedChain | UnresolvedChain:
-        """Read the result out of a chain graph's output.
+    def from_result(cls, result: Mapping[str, Any] | ChainResult) -> ResolvedChain | UnresolvedChain:
+        """Read the result out of a chain graph's output, or from the fields of the result itself.
 
         Raises:
             KeyError: the output lacks a field (for example because ``output_keys`` left it out).
+            RequestError: it is neither.
         """
+        if isinstance(result, (ResolvedChain, UnresolvedChain)):
+            return result
+        output = read_output(result)
+        if "chain" not in output and has_fields(output, cls):
+            return _RESULT.validate_python(dict(output))
         for key in CHAIN_KEYS:
-            if key not in result:
-                raise KeyError(f"{key}: not in the graph's output, which has {sorted(result)}")
-        return _RESULT.validate_python(
-            {**result["chain"], **{key: result[key] for key in CHAIN_KEYS if key != "chain"}}
-        )
+            if key not in output:
+                raise KeyError(f"{key}: not in the graph's output, which has {named_keys(output)}")
+        facts = output["chain"]
+        if not isinstance(facts, Mapping):
+            raise RequestError(f"chain: expected a mapping (got {quoted(facts)})")
+        return _RESULT.validate_python({**facts, **{key: output[key] for key in CHAIN_KEYS if key != "chain"}})
 
     def _repr_html_(self) -> str:
         from bounded_retrieval.contracts.html import chain_to_html

@@ -18,6 +18,7 @@ elements does.
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import operator
 import re
@@ -30,7 +31,7 @@ Filter = Mapping[str, Any]
 Metadata = Mapping[str, Any]
 Predicate = Callable[[Metadata], bool]
 
-_DATE = re.compile(r"\d{4}-[01]\d-[0-3]\d(?:T[0-2]\d:[0-5]\d:[0-5]\d(?:\.\d{1,9})?(?:Z|\+00:00)?)?", re.ASCII)
+_DATE = re.compile(r"(\d{4}-\d\d-\d\d)(?:T([01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d{1,9})?(?:Z|\+00:00)?)?", re.ASCII)
 
 MAX_FILTER_DEPTH = 16
 
@@ -140,8 +141,18 @@ def _compile_test(field: str, name: str, value: Any) -> Predicate:
 
 
 def is_date(value: Any) -> bool:
-    """Whether a value is text in the form of an ISO 8601 date in UTC, which is ordered as it is written."""
-    return isinstance(value, str) and _DATE.fullmatch(value) is not None
+    """Whether a value is text that states an ISO 8601 date in UTC, which is ordered as it is written.
+
+    The day must exist: ``2026-13-01`` would otherwise last until the end of the year.
+    """
+    found = _DATE.fullmatch(value) if isinstance(value, str) else None
+    if found is None:
+        return False
+    try:
+        dt.date.fromisoformat(found[1])
+    except ValueError:
+        return False
+    return True
 
 
 def _property(field: str, name: str, wanted: Any) -> Predicate:

@@ -1,4 +1,4 @@
-"""Read a JSON object out of a line of a user's file, with errors that say where and what is wrong."""
+"""Read a JSON object out of a user's file or a line of it, with errors that say where and what is wrong."""
 
 from __future__ import annotations
 
@@ -7,21 +7,26 @@ from typing import Any
 
 from bounded_retrieval.errors import SourceError
 
+_JSON_SPACE = " \t\r\n"
+
 
 def parse_object(text: str, where: str) -> dict[str, Any]:
-    """Parse a line that should hold one JSON object.
+    """Parse a line, or a whole file, that should hold one JSON object.
 
     Args:
-        text: the line.
-        where: file and line, for errors.
+        text: the line or the file; its end, for errors, is where it last holds something.
+        where: the file, with the line where ``text`` is one, for errors.
 
     Raises:
-        SourceError: the text is not JSON, or another value than an object.
+        SourceError: the text is not JSON, or another value than an object; names the column, counted from 1, and
+            beside it the line where the text has several.
     """
+    text = text.rstrip(_JSON_SPACE)
     try:
         record = json.loads(text)
     except json.JSONDecodeError as error:
-        raise SourceError(f"{where}: not JSON ({error.msg}, column {error.colno})") from error
+        line = f"line {error.lineno}, " if "\n" in text else ""
+        raise SourceError(f"{where}: not JSON ({error.msg}, {line}column {error.colno})") from error
     except RecursionError as error:
         raise SourceError(f"{where}: not readable JSON (nested too deeply)") from error
     except ValueError as error:  # Python reads no whole number of more than 4,300 digits

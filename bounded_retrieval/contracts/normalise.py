@@ -12,6 +12,9 @@ from typing import Any
 CONTENT_ID_PREFIX = "sha256:"
 """Begins the id of a unit that is named by its content."""
 
+_PART_DIGITS = 16
+_PART_ID = re.compile(rf"(.+)#(?:[^#]*-)?[0-9a-f]{{{_PART_DIGITS}}}", re.DOTALL)
+
 MAX_JSON_INT = 2**63 - 1
 MIN_JSON_INT = -(2**63)
 MAX_METADATA_DEPTH = 8
@@ -41,6 +44,24 @@ def fingerprint(text: str) -> str:
 def content_id(text: str) -> str:
     """Stable unit id for a document that brings none: ``sha256:`` and the text's fingerprint."""
     return f"{CONTENT_ID_PREFIX}{fingerprint(text)}"
+
+
+def part_id(source: str, slug: str, text: str) -> str:
+    """Stable id of a part of a source, such as ``guide.md#install-2f6c0d9a81b3e447``: it counts no positions.
+
+    Args:
+        source: what it is a part of.
+        slug: what a person knows it by, without ``#``; may be empty.
+        text: what tells it from other parts.
+    """
+    digest = fingerprint(text)[:_PART_DIGITS]
+    return f"{source}#{slug}-{digest}" if slug else f"{source}#{digest}"
+
+
+def source_of_part(unit_id: str) -> str | None:
+    """The source in an id that `part_id` may have made; none in any other."""
+    found = _PART_ID.fullmatch(unit_id)
+    return None if found is None else found[1]
 
 
 def clean_metadata(metadata: Mapping[Any, Any]) -> tuple[dict[str, Any], bool]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from langchain_core.documents import Document
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bounded_retrieval.contracts.budget import Budget, Usage
 from bounded_retrieval.contracts.candidate import Channel
 from bounded_retrieval.contracts.stop import StopReason
+from bounded_retrieval.errors import RequestError, quoted
 
 SEPARATOR = "\n\n"
 """Stands between the items of ``EvidencePacket.text``; its characters count."""
@@ -19,6 +20,47 @@ METADATA_KEY = "bounded_retrieval"
 """The one metadata key under which packet facts travel with a LangChain document."""
 
 Resolution = Literal["provisional", "unresolved"]
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def read_output(result: object) -> Mapping[Any, Any]:
+    """The mapping that a graph returned, with or without what ``invoke(version="v2")`` puts around it.
+
+    Raises:
+        RequestError: it is none.
+    """
+    output = result if isinstance(result, Mapping) else getattr(result, "value", result)
+    if not isinstance(output, Mapping):
+        raise RequestError(f"result: expected what a graph returned (got {quoted(result)})")
+    return output
+
+
+def has_fields(output: Mapping[Any, Any], model: type[BaseModel]) -> bool:
+    """Whether it has every field that a model must be given."""
+    return all(name in output for name, field in model.model_fields.items() if field.is_required())
+
+
+def named_keys(output: Mapping[Any, Any]) -> str:
+    """Its keys, as an error lists them."""
+    return quoted(sorted(map(str, output)), limit=200)
+
+
+def read_part(result: object, key: str, model: type[Model]) -> Model:
+    """Read a model out of a graph's output, where it stands under a key, or from the model's own fields.
+
+    Raises:
+        KeyError: a mapping that has neither the key nor the fields.
+        RequestError: no mapping, or what it holds is not valid.
+    """
+    output = read_output(result)
+    if key not in output and not has_fields(output, model):
+        raise KeyError(f"{key}: not in the graph's output, which has {named_keys(output)}")
+    held = output.get(key, output)
+    try:
+        return held if isinstance(held, model) else model.model_validate(held)
+    except ValidationError as error:
+        raise RequestError.from_validation(error, key) from None
 
 
 class ChannelResult(BaseModel):
@@ -115,16 +157,14 @@ class EvidencePacket(BaseModel):
         return [self._to_document(position, item) for position, item in enumerate(self.items, 1)]
 
     @classmethod
-    def from_result(cls, result: Mapping[str, Any]) -> EvidencePacket:
-        """Read the packet out of a graph's output.
+    def from_result(cls, result: Mapping[str, Any] | EvidencePacket) -> EvidencePacket:
+        """Read the packet out of a graph's output, or from its own fields (a tool's artifact, for example).
 
         Raises:
             KeyError: the output has no ``packet`` (for example because ``output_keys`` left it out).
+            RequestError: it is neither, or the packet is not valid.
         """
-        if "packet" not in result:
-            raise KeyError(f"packet: not in the graph's output, which has {sorted(result)}")
-        packet = result["packet"]
-        return packet if isinstance(packet, cls) else cls.model_validate(packet)
+        return result if isinstance(result, cls) else read_part(result, "packet", cls)
 
     def _repr_html_(self) -> str:
         from bounded_retrieval.contracts.html import packet_to_html

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bounded_retrieval.contracts.budget import Budget
 from bounded_retrieval.contracts.candidate import Channel
 from bounded_retrieval.contracts.request import FirstHopRows, PathRequest, PolicyName, Threshold
+from bounded_retrieval.errors import RequestError
 
 
 class BoundedContext(BaseModel):
-    """Runtime context of the graph: how a run should be decided. Fields left out fall to the builder's."""
+    """Runtime context of the graph: how a run should be decided. Fields left out fall to the builder's.
+
+    Raises:
+        RequestError: names the field that is unknown or out of bounds.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -33,6 +38,18 @@ class BoundedContext(BaseModel):
     first_hop_rows: Annotated[
         FirstHopRows | None, Field(description="Rows the lexical call asks for; the dense call asks for the rest.")
     ] = None
+
+    if not TYPE_CHECKING:  # type checkers go by the fields
+
+        def __init__(self, /, **data: Any) -> None:
+            # LangGraph makes the context of a run by this call, so nobody else could turn the error into one line.
+            try:
+                super().__init__(**data)
+            except ValidationError as error:
+                raise RequestError.from_validation(error, "context") from None
+
+        # Without it ``model_validate`` would go through this ``__init__`` too, and name the context in its errors.
+        __init__.__pydantic_base_init__ = True
 
 
 class RunSettings(BaseModel):

@@ -6,6 +6,7 @@ equal answers give equal bytes.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -14,7 +15,7 @@ from bounded_retrieval.contracts.assessment import CoverageAssessment, Observati
 from bounded_retrieval.contracts.budget import Usage
 from bounded_retrieval.contracts.candidate import Channel
 from bounded_retrieval.contracts.eligibility import ViewStamp
-from bounded_retrieval.contracts.packet import PathStep
+from bounded_retrieval.contracts.packet import PathStep, read_part
 from bounded_retrieval.contracts.settings import RunSettings
 from bounded_retrieval.contracts.stop import StopReason
 
@@ -262,15 +263,14 @@ class DecisionTrace(BaseModel):
     events: tuple[TraceEvent, ...]
 
     @classmethod
-    def from_result(cls, result: dict[str, Any]) -> DecisionTrace:
-        """Read the trace out of a graph's output.
+    def from_result(cls, result: Mapping[str, Any] | DecisionTrace) -> DecisionTrace:
+        """Read the trace out of a graph's output, or from its own fields.
 
         Raises:
             KeyError: the output has no ``trace`` (for example because ``output_keys`` left it out).
+            RequestError: it is neither, or the trace is not valid.
         """
-        if "trace" not in result:
-            raise KeyError(f"trace: not in the graph's output, which has {sorted(result)}")
-        return cls.model_validate(result["trace"])
+        return result if isinstance(result, cls) else read_part(result, "trace", cls)
 
     def to_json(self, indent: int | None = None) -> str:
         """JSON text of the events."""

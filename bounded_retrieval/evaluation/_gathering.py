@@ -23,6 +23,9 @@ MAX_SHOWN = 60
 MAX_GRADE_DIGITS = 9
 """Longest grade, so that it fits the 32 bits of the measures' own code."""
 
+GRADE = f"a whole number of at most {MAX_GRADE_DIGITS} digits"
+"""What a grade is, as an error says it."""
+
 _WHOLE_NUMBER = re.compile(rf"[+-]?[0-9]{{1,{MAX_GRADE_DIGITS}}}")
 
 
@@ -202,8 +205,7 @@ def read_grade(value: object, where: str) -> int:
     """
     digits = str(value).strip()
     if isinstance(value, bool) or not _WHOLE_NUMBER.fullmatch(digits):
-        expected = f"a whole number of at most {MAX_GRADE_DIGITS} digits"
-        raise SourceError(f"{where}: grade must be {expected} (got {shown(digits)})")
+        raise SourceError(f"{where}: grade must be {GRADE} (got {shown(digits)})")
     return int(digits)
 
 

@@ -23,7 +23,15 @@ from pathlib import Path
 from bounded_retrieval.contracts.normalise import clean_text, fingerprint
 from bounded_retrieval.errors import SourceError
 from bounded_retrieval.evaluation._collection import Collection, Query
-from bounded_retrieval.evaluation._gathering import JudgementList, QueryList, check_relevant, is_grade, shown, text
+from bounded_retrieval.evaluation._gathering import (
+    GRADE,
+    JudgementList,
+    QueryList,
+    check_relevant,
+    is_grade,
+    shown,
+    text,
+)
 from bounded_retrieval.ingest.decoding import decode_utf8, read_bytes
 
 SUFFIXES = {".csv": ",", ".tsv": "\t"}
@@ -156,7 +164,7 @@ def _with_own_grade(unit_id: str, where: str) -> tuple[str, str]:
         return unit_id, "1"
     if not is_grade(grade):
         hint = "an id that holds '=' needs a grade column, or unit_id in place of a column of several ids"
-        raise SourceError(f"{where}: grade must be a whole number (got {shown(unit_id)}); {hint}")
+        raise SourceError(f"{where}: grade must be {GRADE} (got {shown(unit_id)}); {hint}")
     return name.strip(), grade
 
 

@@ -106,11 +106,12 @@ def _nearest(paths: Sequence[Path], folder: Path) -> Sequence[Path]:
 
 
 def _only(candidates: Sequence[Path], source: Path, sought: str, option: str) -> Path:
+    named = f"as {option} (on the command line: --{option})"
     if not candidates:
-        raise SourceError(f"{source}: no {sought} there; name the file with {option}=")
+        raise SourceError(f"{source}: no {sought} there; name the file {named}")
     if len(candidates) > 1:
         names = ", ".join(path.relative_to(source).as_posix() for path in candidates)
-        raise SourceError(f"{source}: several files may hold the {sought}: {names}; name one with {option}=")
+        raise SourceError(f"{source}: several files may hold the {sought}: {names}; name one {named}")
     return candidates[0]
 
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
-from bounded_retrieval.errors import RequestError, SourceError
+from bounded_retrieval.errors import RequestError, SourceError, quoted
 from bounded_retrieval.evaluation._beir import CORPUS, QRELS, QUERIES, load_beir
 from bounded_retrieval.evaluation._collection import Collection, Found, Judgements, Kind, Query, Survey
 from bounded_retrieval.evaluation._ir_datasets import PREFIXES, is_known, load_ir_datasets
@@ -41,12 +42,16 @@ def load_collection(
         qrels: a file in place of the source's judgements; then all queries are kept and there is no split.
 
     Raises:
-        RequestError: the source has no such split, or the arguments exclude each other.
+        RequestError: the source has no such split, the arguments exclude each other, or one is no path or name.
         ConfigurationError: ir_datasets is needed and not installed.
         SourceError: names the file and the line that is not what it should be.
     """
+    _check_arguments(source, split)
+    queries, qrels = _as_path("queries", queries), _as_path("qrels", qrels)
+    if source == "":
+        raise RequestError("source: is empty; a folder, a file or a data set is expected")
     if qrels is not None:
-        _check_no_split(split, "judgements given by qrels=")
+        _check_no_split(split, "a file given as qrels")
     if dataset := _dataset_name(source):
         _check_no_split(split, "a data set of ir_datasets")
         return load_ir_datasets(dataset, queries=queries, qrels=qrels)
@@ -61,16 +66,33 @@ def load_collection(
     return _load_other(path, queries, qrels)
 
 
+def _check_arguments(source: object, split: object) -> None:
+    if not isinstance(source, (str, Path)):
+        raise RequestError(f"source: expected a name or a path (got {quoted(source)})")
+    if not isinstance(split, str):
+        raise RequestError(f"split: expected a name (got {quoted(split)})")
+
+
+def _as_path(name: str, given: Any) -> Path | None:
+    try:
+        return None if given is None else Path(given)
+    except TypeError:
+        raise RequestError(f"{name}: expected a path (got {quoted(given)})") from None
+
+
 def _load_other(path: Path, queries: Path | None, qrels: Path | None) -> Collection:
     if path.is_dir():
         return load_trec(path, queries=queries, qrels=qrels)
     if path.suffix.lower() in SUFFIXES:
         if queries is not None or qrels is not None:
-            raise RequestError(f"{path}: a table has its own queries and judgements (leave out queries= and qrels=)")
+            raise RequestError(f"{path}: a table has its own queries and judgements (leave out queries and qrels)")
         return load_table(path)
     if queries is None or qrels is None:
-        missing = "queries=" if queries is None else "qrels="
-        raise RequestError(f"{path}: a file of documents needs queries= and qrels= beside it ({missing} is missing)")
+        missing = " and ".join(name for name, given in (("queries", queries), ("qrels", qrels)) if given is None)
+        raise RequestError(
+            f"{path}: a file of documents needs queries and qrels beside it, each a file (missing: {missing}; on the "
+            "command line: --queries and --qrels)"
+        )
     return load_trec(path, queries=queries, qrels=qrels)
 
 

@@ -29,6 +29,20 @@ def check_plots() -> None:
     check_matplotlib()
 
 
+def check_report_folder(folder: str | Path, *, plots: bool) -> None:
+    """Make sure that a report can be written, before an experiment is run for it; creates nothing.
+
+    Raises:
+        ConfigurationError: matplotlib is needed and not installed; names the extra.
+        SourceError: the folder, or that of its pictures, is a file or cannot be written to.
+    """
+    if plots:
+        check_plots()
+    check_folder(folder)
+    if plots:
+        check_folder(Path(folder) / PLOTS_FOLDER)
+
+
 def write_report(
     report: Report, folder: str | Path, *, timings: Mapping[str, Any] | None = None, plots: bool = True
 ) -> list[Path]:
@@ -107,7 +121,7 @@ def _remove_former(folder: Path, written: set[Path]) -> None:
             try:
                 path.unlink()
             except OSError as error:
-                raise SourceError(f"{path}: cannot be removed ({error.__class__.__name__})") from None
+                raise SourceError(f"{path}: cannot be removed ({error.strerror or type(error).__name__})") from None
     # Only an empty folder can be removed: whatever else is in it stays.
     with contextlib.suppress(OSError):
         (folder / PLOTS_FOLDER).rmdir()

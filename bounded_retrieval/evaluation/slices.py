@@ -49,6 +49,25 @@ def split_slices(
     Raises:
         RequestError: an id is given twice, the fractions are no shares of a whole, or a slice would be empty.
     """
+    slices = divide(queries, fractions=fractions, seed=seed, near_duplicate=near_duplicate)
+    for name, ids in slices.items():
+        if not ids:
+            raise RequestError(f"fractions.{name}: no query for it (got {fractions[name]:g} of {len(queries)} queries)")
+    return slices
+
+
+def divide(
+    queries: Sequence[tuple[str, str]],
+    *,
+    fractions: Mapping[str, float],
+    seed: int,
+    near_duplicate: float = NEAR_DUPLICATE,
+) -> dict[str, tuple[str, ...]]:
+    """`split_slices`, where a slice may come out empty.
+
+    Raises:
+        RequestError: an id is given twice, or the fractions are no shares of a whole.
+    """
     _check_fractions(fractions)
     groups = near_duplicate_groups(queries, near_duplicate=near_duplicate)
     slices: dict[str, list[str]] = {name: [] for name in fractions}
@@ -60,9 +79,6 @@ def split_slices(
     waiting = iter(singles)
     for name, room in _rooms({name: len(ids) for name, ids in slices.items()}, len(singles), fractions).items():
         slices[name].extend(next(waiting) for _ in range(room))
-    for name, ids in slices.items():
-        if not ids:
-            raise RequestError(f"fractions.{name}: no query for it (got {fractions[name]:g} of {len(queries)} queries)")
     return {name: tuple(sorted(ids)) for name, ids in slices.items()}
 
 

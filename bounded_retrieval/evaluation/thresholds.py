@@ -20,7 +20,7 @@ from bounded_retrieval.evaluation.certification import MOST_CANDIDATES, Certific
 from bounded_retrieval.evaluation.collections import Collection, Query
 from bounded_retrieval.evaluation.experiment import Answers, Experiment, Progress, run_experiment
 from bounded_retrieval.evaluation.measures import MEASURES, PACKET_MEASURES
-from bounded_retrieval.evaluation.slices import DEFAULT_FRACTIONS, slice_fingerprint, split_slices
+from bounded_retrieval.evaluation.slices import DEFAULT_FRACTIONS, divide, slice_fingerprint
 from bounded_retrieval.evaluation.summary import versions
 from bounded_retrieval.evaluation.variants import Variant
 from bounded_retrieval.policies.registry import (
@@ -205,17 +205,21 @@ def draw_slices(collection: Collection, fractions: Mapping[str, float], seed: in
     """The collection's judged queries in their slices, by id.
 
     Raises:
-        SourceError: a slice would have fewer than 10 queries.
+        SourceError: a slice would have fewer than 10 queries; names how many are enough.
     """
     queries = collection.judged()
-    drawn = split_slices([(query.query_id, query.text) for query in queries], fractions=fractions, seed=seed)
+    drawn = divide([(query.query_id, query.text) for query in queries], fractions=fractions, seed=seed)
     by_id = {query.query_id: query for query in queries}
     # By id and not as the file has them: the certificate depends on the order, and a file may be shuffled.
     slices = {name: tuple(by_id[query_id] for query_id in ids) for name, ids in drawn.items()}
     for name, members in slices.items():
         if len(members) < MIN_SLICE:
-            found = len(members)
-            raise SourceError(f"{collection.name}: slice {name} needs at least {MIN_SLICE} queries (got {found})")
+            enough = math.ceil(MIN_SLICE / min(fractions.values()) - 1e-9)
+            found = f"got {len(members)} of {len(queries)}, for a share of {fractions[name]:g}"
+            raise SourceError(
+                f"{collection.name}: slice {name} needs at least {MIN_SLICE} judged queries ({found}); {enough} in all "
+                "are enough where none are nearly alike"
+            )
     return slices
 
 

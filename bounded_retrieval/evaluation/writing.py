@@ -8,6 +8,7 @@ import secrets
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from bounded_retrieval.contracts.regular_file import check_regular
 from bounded_retrieval.errors import SourceError
 
 
@@ -24,6 +25,25 @@ def check_folder(folder: str | Path) -> None:
         _check_directory(place)
     if not os.access(place, os.W_OK | os.X_OK):
         raise SourceError(f"{place}: cannot be written to")
+
+
+def check_file(path: Path, option: str) -> None:
+    """Make sure that a file can be written, before anything costly is done for it; creates nothing.
+
+    Args:
+        path: the file; its folder must be there.
+        option: who names the file, for errors.
+
+    Raises:
+        SourceError: it is a folder or another thing than a file, or its folder is missing or cannot be written to.
+    """
+    with _one_line(path):
+        if path.is_dir():
+            raise SourceError(f"{path}: a directory; {option} takes the file to write")
+        if not path.parent.is_dir():
+            raise SourceError(f"{path.parent}: no such directory, for {option}")
+    check_regular(path)
+    check_folder(path.parent)
 
 
 def write_bytes(folder: str | Path, files: Mapping[str, bytes]) -> list[Path]:
@@ -69,4 +89,4 @@ def _one_line(place: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise SourceError(f"{place}: cannot be written ({error.__class__.__name__})") from None
+        raise SourceError(f"{place}: cannot be written ({error.strerror or type(error).__name__})") from None

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_origin
 
 from langgraph.graph import END, START, StateGraph
 from pydantic import TypeAdapter, ValidationError
@@ -19,7 +20,7 @@ from bounded_retrieval.contracts.ports import Assessor, DiagnosticSink, Searcher
 from bounded_retrieval.contracts.relationships import RelationshipSource
 from bounded_retrieval.contracts.request import PolicyName, Threshold
 from bounded_retrieval.contracts.settings import BoundedContext
-from bounded_retrieval.errors import ConfigurationError, RequestError
+from bounded_retrieval.errors import ConfigurationError, RequestError, quoted
 from bounded_retrieval.graph.choices import Choices, settle
 from bounded_retrieval.graph.context import Cancelled, Parts
 from bounded_retrieval.graph.routing import Edge, route_after_assess, route_after_inspect
@@ -82,7 +83,8 @@ def create_bounded_retrieval(  # noqa: PLR0913 - one keyword for each part a cal
         threshold: 0 to 1; none takes the assessor's own default.
         budget: limits of a run, and the ceiling for requests and contexts.
         first_hop_rows: rows the lexical call asks for, the dense call the rest of ``max_rows``; by default two thirds
-            of them (4 of 6) beside `Scorecard` and `ScoreFusion`, else half of them, at least 3.
+            of them (4 of 6) beside `Scorecard` and `ScoreFusion`, else half of them, at least 3. With as many as
+            ``max_rows`` or more nothing is left for a dense call.
         calibration: what ``bounded-retrieval calibrate`` wrote, or its path: fixes assessor, fusion, threshold, depths.
         id_key: metadata field that adapted LangChain objects' documents are identified by.
         eligibility: called with the runtime, gives the caller's `EligibilityView`; may be async. None: all is public.
@@ -99,6 +101,7 @@ def create_bounded_retrieval(  # noqa: PLR0913 - one keyword for each part a cal
         RequestError: a setting is out of bounds.
         SourceError: the calibration cannot be read.
     """
+    _check_settings(id_key, context_schema, output_keys)
     chosen: dict[str, Any] = {"assessor": assessor, "fusion": fusion, "threshold": threshold}
     chosen |= {"first_hop_rows": first_hop_rows, "budget": budget}
     searchers = _adapt({"lexical": lexical, "dense": dense}, id_key)
@@ -216,10 +219,28 @@ def check_callables(**given: object) -> None:
     for name, function in given.items():
         if function is not None and not callable(function):
             raise ConfigurationError(f"{name}: expected a function (got {type(function).__name__})")
-        if inspect.iscoroutinefunction(function):
+        if _is_async(function):
             raise ConfigurationError(f"{name}: is called synchronously; give a plain function (got an async one)")
     if given["clock"] is None:
         raise ConfigurationError("clock: expected a function (got None)")
+
+
+def _is_async(function: object) -> bool:
+    """Whether a call of it gives a coroutine or an asynchronous generator, of which any is true."""
+    while isinstance(function, partial):
+        function = function.func
+    called = (function, getattr(type(function), "__call__", None))  # noqa: B004 - an object whose call is asynchronous
+    return any(inspect.iscoroutinefunction(each) or inspect.isasyncgenfunction(each) for each in called)
+
+
+def _check_settings(id_key: object, context_schema: object, output_keys: object) -> None:
+    if id_key is not None and not isinstance(id_key, str):
+        raise ConfigurationError(f"id_key: expected the name of a metadata field (got {quoted(id_key)})")
+    if context_schema is not None and not isinstance(context_schema, type) and get_origin(context_schema) is None:
+        raise ConfigurationError(f"context_schema: expected a class (got {quoted(context_schema)})")
+    is_list = isinstance(output_keys, Iterable) and all(isinstance(key, str) for key in output_keys)
+    if output_keys is not None and not is_list:
+        raise ConfigurationError(f"output_keys: expected a list of keys (got {quoted(output_keys)})")
 
 
 def _check_parts(units: object, assessor: object, fusion: object, **functions: object) -> None:

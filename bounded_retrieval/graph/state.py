@@ -52,9 +52,10 @@ class BoundedState(TypedDict, total=False):
     """Everything between input and output.
 
     ``settings``, ``usage``, ``units``, ``candidates`` and ``events`` are dumps of the contracts' models of those
-    names; ``sources`` says which channel first returned a unit; ``decision`` holds the latest decision's ``action``
-    and ``stop_reason``; ``view`` the id and version of the view under which something was seen; ``elapsed_ms`` is the
-    running time of the nodes so far. What was seen is gone from the state once the packet is made.
+    names; ``sources`` says which channel first returned a unit, under any of its ids; ``decision`` holds the latest
+    decision's ``action`` and ``stop_reason``; ``view`` the id and version of the view under which something was seen;
+    ``elapsed_ms`` is the running time of the nodes so far. What was seen is gone from the state once the packet is
+    made.
     """
 
     query: Query

@@ -12,10 +12,10 @@ import stat
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from bounded_retrieval.contracts.normalise import clean_text
-from bounded_retrieval.errors import SourceError
+from bounded_retrieval.errors import SourceError, quoted
 from bounded_retrieval.ingest.decoding import cannot_read
 
 SkipReporter = Callable[[Path, str], None]
@@ -89,7 +89,7 @@ def find_relationships(paths: Iterable[Path | str]) -> list[Path]:
 
 
 def _distinct_roots(paths: Iterable[Path | str]) -> list[Path]:
-    given = [Path(paths)] if isinstance(paths, (str, Path)) else [Path(path) for path in paths]
+    given = _as_paths(paths)
     if not given:
         raise SourceError("paths: at least one file or folder is needed")
     roots: dict[Path, Path] = {}
@@ -98,6 +98,18 @@ def _distinct_roots(paths: Iterable[Path | str]) -> list[Path]:
             raise SourceError(f"{path}: does not exist")
         roots.setdefault(path.resolve(), path)
     return list(roots.values())
+
+
+def _as_paths(paths: Any) -> list[Path]:
+    is_one = isinstance(paths, (str, bytes, os.PathLike)) or not hasattr(paths, "__iter__")
+    return [_as_path(path) for path in ([paths] if is_one else paths)]
+
+
+def _as_path(path: Any) -> Path:
+    try:
+        return Path(path)
+    except TypeError:
+        raise SourceError(f"paths: expected files and folders (got {quoted(path)})") from None
 
 
 def _exists(path: Path) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from langchain_core.documents import Document
 
-from bounded_retrieval.errors import SourceError, quoted
+from bounded_retrieval.errors import RequestError, SourceError, quoted
 from bounded_retrieval.ingest.decoding import decode_utf8, read_bytes, with_line_feeds
 from bounded_retrieval.ingest.discovery import SkipReporter, SourceFile, find_files
 from bounded_retrieval.ingest.jsonl import read_jsonl
@@ -41,11 +41,13 @@ def read_documents(
         on_skip: called with a file and the reason for each file that is not read or holds no text.
 
     Raises:
-        RequestError: ``chunk_chars`` is out of bounds.
+        RequestError: ``chunk_chars`` is out of bounds, or ``on_skip`` no function.
         SourceError: names the file (and line) that is not what it should be. What concerns the paths themselves is
             raised by this call, what concerns the content while the stream is read.
     """
     check_chunk_chars(chunk_chars)
+    if on_skip is not None and not callable(on_skip):
+        raise RequestError(f"on_skip: expected a function (got {quoted(on_skip)})")
     skip = on_skip or _ignore_skipped
     return _stream(find_files(paths, skip), chunk_chars, skip)
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from langchain_core.documents import Document
 
-from bounded_retrieval.contracts.normalise import clean_text, fingerprint
+from bounded_retrieval.contracts.normalise import clean_text, part_id
 from bounded_retrieval.errors import RequestError, quoted
 from bounded_retrieval.ingest.outline import ParsedDocument, Section
 
@@ -34,7 +34,6 @@ MAX_CHUNK_CHARS = 200_000
 _PATH_SEPARATOR = " > "
 _MAX_PATH_SHARE = 3
 _SLUG_CHARS = 40
-_DIGEST_CHARS = 16
 
 # Tried in this order. Each holds whitespace, so a cut never falls inside a word.
 _BREAKS = [
@@ -104,9 +103,8 @@ def _metadata(title: str, source: str, section: Section) -> dict[str, Any]:
 
 
 def _unit_id(source: str, path: tuple[str, ...], text: str) -> str:
-    digest = fingerprint("\n".join([*path, "", text]))[:_DIGEST_CHARS]
     slug = "-".join(re.findall(r"\w+", path[-1].lower()))[:_SLUG_CHARS].strip("-") if path else ""
-    return f"{source}#{slug}-{digest}" if slug else f"{source}#{digest}"
+    return part_id(source, slug, "\n".join([*path, "", text]))
 
 
 @lru_cache(maxsize=8)

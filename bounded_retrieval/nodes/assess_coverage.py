@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Collection, Generator, Sequence
 from typing import Any, cast
 
 from langgraph.runtime import Runtime
@@ -39,8 +39,8 @@ def assess_coverage(state: BoundedState, runtime: Runtime[Any], parts: Parts) ->
     if searches[-1].outcome != "not_started":
         usage = replaced(usage, iterations=usage.iterations + 1)
     weights = yield from _weigh(state, settings, access, parts)
-    asked = next((search.requested for search in searches if search.channel == "lexical"), 0)
-    given = _given(state, settings, parts, weights, asked)
+    lexical = next((search for search in searches if search.channel == "lexical"), None)
+    given = _given(state, settings, parts, weights, lexical)
     assessment = yield from _assess(given, settings, parts)
     steps_suffice = has_room_to_continue(state)
     decision = decide(settings, searches, assessment, usage, steps_suffice=steps_suffice)
@@ -75,13 +75,18 @@ def searches_in(events: Sequence[Json]) -> list[SearchAttempted]:
 
 
 def _given(
-    state: BoundedState, settings: RunSettings, parts: Parts, weights: QueryWeights | None, asked: int
+    state: BoundedState,
+    settings: RunSettings,
+    parts: Parts,
+    weights: QueryWeights | None,
+    lexical: SearchAttempted | None,
 ) -> AssessmentInput:
     units = {unit_id: Unit.recalled(unit) for unit_id, unit in state["units"].items()}
     query_terms = unchecked(QueryTerms, terms=settings.terms, identifiers=settings.identifiers)
     observer = Observer(query_terms, settings.limits.max_chars, parts.tokenizer, parts.stem)
     observations = tuple(observer.observe(unit) for unit in units.values())
     return AssessmentInput.prepared(
+        observer.forms,
         observer.places,
         query=settings.query,
         query_terms=query_terms,
@@ -92,9 +97,14 @@ def _given(
         units=units,
         threshold=settings.threshold,
         weights=weights,
-        # A row whose unit could not be read is not among the candidates.
-        rows_asked=min(asked, settings.limits.max_reads),
+        rows_asked=0 if lexical is None else _rows_awaited(lexical, units),
     )
+
+
+def _rows_awaited(search: SearchAttempted, units: Collection[str]) -> int:
+    """How many of the rows asked for would be candidates now, had the search returned every one of them."""
+    unread = sum(row.unit_id not in units for row in search.returned)
+    return max(0, search.requested - search.duplicates - search.invalid - unread)
 
 
 def _weigh(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from dataclasses import replace
 from typing import Any
 
 from langgraph.runtime import Runtime
@@ -15,10 +16,11 @@ from bounded_retrieval.graph.chain_state import LOG, ChainParts, ChainState, in_
 from bounded_retrieval.graph.state import Update
 from bounded_retrieval.nodes.hops import Chain, enter
 from bounded_retrieval.nodes.recheck_and_pack import recheck_units, units_in
-from bounded_retrieval.nodes.running import Body, Call
+from bounded_retrieval.nodes.running import Body, Call, has_method
 from bounded_retrieval.policies.assembly import Recheck
 from bounded_retrieval.policies.chaining import open_parts, pack_by_turns, without_dropped
 from bounded_retrieval.policies.packing import Packing
+from bounded_retrieval.policies.planners import TemplatePlanner
 
 
 def finish_chain(state: ChainState, runtime: Runtime[Any], parts: ChainParts) -> Body:
@@ -32,7 +34,8 @@ def finish_chain(state: ChainState, runtime: Runtime[Any], parts: ChainParts) ->
     recheck = yield from recheck_units(units, chain.state["sources"], chain.access, chain.query_id, parts.recheck)
     trail, lost = without_dropped(chain.closed(), recheck.dropped)
     stop_reason = StopReason(chain.state["stopped"])
-    unresolved = open_parts(chain.question, trail, stop_reason, _with_the_rest(chain, stop_reason, parts), lost)
+    plan = yield from _with_the_rest(chain, stop_reason, parts)
+    unresolved = open_parts(chain.question, trail, stop_reason, plan, lost)
     left = {unit_id: unit for unit_id, unit in units.items() if unit_id not in recheck.dropped}
     packing = pack_by_turns(trail, left, chain.limits)
     clarification = yield from _clarify(chain, unresolved, trail, parts)
@@ -53,15 +56,20 @@ def finish_chain(state: ChainState, runtime: Runtime[Any], parts: ChainParts) ->
     return {**output, "units": {}, "sources": {}, "plan": None, "checks": []}
 
 
-def _with_the_rest(chain: Chain, stop_reason: StopReason, parts: ChainParts) -> NextQuery | None:
+def _with_the_rest(chain: Chain, stop_reason: StopReason, parts: ChainParts) -> Generator[Call, Any, NextQuery | None]:
     """The plan, and where a rule ended the chain before the planner was asked again, what it would still have asked."""
-    remaining = getattr(parts.planner, "remaining", None)
-    if remaining is None or stop_reason in RESOLVING:
+    if not has_method(parts.planner, "remaining") or stop_reason in RESOLVING:
         return chain.plan
     plan = chain.plan or NextQuery(query=None)
+    call = chain.call(parts.planner, "remaining", chain.question, chain.shown(), parts=parts)
+    # Declared templates are read, which takes no time; whoever else is asked has what is left of the deadline.
+    call = replace(call, is_optional=True, is_pure=type(parts.planner) is TemplatePlanner)
+    if not call.is_pure and call.limit is not None and call.limit.seconds <= 0:
+        return chain.plan
     try:
-        left = tuple(remaining(chain.question, chain.shown()))
-        return NextQuery(query=plan.query, unresolved=(*plan.unresolved, *left))
+        left = yield call
+        parts_left = (left,) if isinstance(left, str) else tuple(left)
+        return NextQuery(query=plan.query, unresolved=(*plan.unresolved, *parts_left))
     except Exception as error:  # noqa: BLE001 - without it the question itself is open
         parts.report({"event": "planner_failed", "query_id": chain.query_id, "error": error})
         return chain.plan

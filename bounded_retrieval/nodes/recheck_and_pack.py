@@ -121,8 +121,17 @@ def _assemble(  # noqa: PLR0913, PLR0917 - what a node has at hand stands side b
     decided = state["decision"].get("stop_reason") or StopReason.RESOURCE_BUDGET_EXHAUSTED
     stop_reason = INTERRUPTED["view_changed"] if _was_forgotten(searches) else StopReason(decided)
     scores = scores_in(found.rankings(recheck.dropped), scored, len(settings.terms))
+    failure = {"event": "fusion_failed", "query_id": settings.query_id}
     return assemble(
-        settings, found, usage, stop_reason, recheck=recheck, fusion=parts.fusion, notes=notes, scores=scores
+        settings,
+        found,
+        usage,
+        stop_reason,
+        recheck=recheck,
+        fusion=parts.fusion,
+        notes=notes,
+        scores=scores,
+        on_failure=lambda error: parts.report({**failure, "error": error}),
     )
 
 

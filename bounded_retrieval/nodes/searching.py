@@ -132,7 +132,8 @@ def _already_there(channel: Channel, state: BoundedState, parts: Parts) -> list[
     scorers = all(has_method(parts.searcher(each), "score") for each in CHANNEL_ORDER)
     if not scorers or not needs_scores(parts.fusion) or not has_method(parts.searcher(channel), "search_excluding"):
         return []
-    return list(dict.fromkeys(row["unit_id"] for row in state["candidates"]))
+    # A row may name a unit that holds the same text; its own id is among the sources.
+    return list(dict.fromkeys([*(row["unit_id"] for row in state["candidates"]), *state["sources"]]))
 
 
 def _eligible(search: _Search, rows: Sequence[Candidate | None]) -> Generator[Call, Any, list[Candidate] | None]:
@@ -205,12 +206,12 @@ def _describe(search: _Search, answer: _Answer, stopped: Interruption | None) ->
 
 
 def _found(search: _Search, answer: _Answer) -> Update:
-    state, fresh = search.state, answer.reading.fresh
-    rows = [row_in_state(row) for row in answer.reading.rows]
+    state, reading = search.state, answer.reading
+    fresh = reading.fresh
     return {
         "units": {**state["units"], **{unit_id: unit.to_state() for unit_id, unit in fresh.items()}},
-        "sources": {**state["sources"], **dict.fromkeys(fresh, search.channel)},
-        "candidates": [*state["candidates"], *rows],
+        "sources": {**dict.fromkeys([*fresh, *reading.merged], search.channel), **state["sources"]},
+        "candidates": [*state["candidates"], *(row_in_state(row) for row in reading.rows)],
         "view": search.access.stamped(state),
         "notes": list(dict.fromkeys([*state["notes"], *([answer.note] if answer.note else [])])),
     }

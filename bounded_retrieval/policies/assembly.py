@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from types import MappingProxyType
@@ -61,9 +61,13 @@ def assemble(  # noqa: PLR0913 - the five inputs of the last step stand side by 
     fusion: Fusion,
     notes: Sequence[str],
     scores: Scores | None = None,
+    on_failure: Callable[[Exception], None] = lambda _: None,
 ) -> tuple[EvidencePacket, EvidencePacked]:
-    """Fuse the candidates that survived the recheck, pack whole units, and state what was done."""
-    fused = fuse_found(fusion, found.rankings(recheck.dropped), scores)
+    """Fuse the candidates that survived the recheck, pack whole units, and state what was done.
+
+    ``on_failure`` is told what the fusion raised.
+    """
+    fused = fuse_found(fusion, found.rankings(recheck.dropped), scores, on_failure)
     ranking = fused.ranking
     lengths = {unit.unit_id: len(found.units[unit.unit_id].text) for unit in ranking}
     packing = pack(list(lengths), lengths, settings.limits.max_units, settings.limits.max_chars)

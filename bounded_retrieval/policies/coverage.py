@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
+
+from pydantic import TypeAdapter, ValidationError
 
 from bounded_retrieval.contracts.assessment import AssessmentInput, CoverageAssessment, Observation, QueryTerms
 from bounded_retrieval.contracts.candidate import Unit, searchable_text
 from bounded_retrieval.contracts.ports import Stem, Tokenizer
+from bounded_retrieval.contracts.request import Threshold
 from bounded_retrieval.contracts.unchecked import unchecked
+from bounded_retrieval.errors import RequestError
 from bounded_retrieval.policies.tokenize import STOP_WORDS, WantedStems, find_identifiers, stems_of, tokenize
+
+_THRESHOLD: TypeAdapter[float] = TypeAdapter(Threshold)
 
 
 def retain_terms(query: str, tokenizer: Tokenizer = tokenize) -> QueryTerms:
@@ -36,10 +43,10 @@ def observe(
 
 
 class Observer:
-    """Observes units for one query, as `observe` does, and remembers where its stems stand in those that fit.
+    """Observes units for one query, as `observe` does, and remembers where its terms stand in those that fit.
 
     Attributes:
-        places: by unit id, as `WantedStems` gives it; none where the words or the stems are not the package's own.
+        places: by unit id, at which words each form of a term stands; a form that stands nowhere is left out.
     """
 
     def __init__(self, query_terms: QueryTerms, max_chars: int, tokenizer: Tokenizer, stem: Stem | None) -> None:
@@ -47,42 +54,44 @@ class Observer:
         self._max_chars = max_chars
         self._tokenizer = tokenizer
         self._stem = stem
-        self._forms: list[tuple[str, str]] | None = None
         self._wanted: WantedStems | None = None
-        self.places: dict[str, dict[str, list[int]]] | None = {} if (tokenizer, stem) == (tokenize, stems_of) else None
+        self.places: dict[str, dict[str, list[int]]] = {}
+
+    @cached_property
+    def forms(self) -> dict[str, str]:
+        """What each term is compared by: its stem, or itself where the lexical index has every form for itself."""
+        terms = list(self._query_terms.terms)
+        forms = terms if self._stem is None else self._stem(terms)
+        if self._stem is stems_of:
+            self._wanted = WantedStems(forms)
+        return dict(zip(terms, forms, strict=True))
 
     def observe(self, unit: Unit) -> Observation:
         """State the facts about one unit."""
         fits = len(unit.text) <= self._max_chars
         text = searchable_text(unit.title, unit.text) if fits else ""
-        if self._forms is None:
-            self._forms = self._prepare()
-        held = self._held(unit.unit_id, text)
+        forms = self.forms
+        held = self.places[unit.unit_id] = self._held(text, forms)
         names = self._query_terms.identifiers
         held_names = set(find_identifiers(text)) if names else set()
         return unchecked(
             Observation,
             unit_id=unit.unit_id,
-            matched_terms=tuple(term for term, form in self._forms if form in held),
+            matched_terms=tuple(term for term, form in forms.items() if form in held),
             matched_identifiers=tuple(name for name in names if name in held_names),
             chars=len(unit.text),
             fits=fits,
         )
 
-    def _prepare(self) -> list[tuple[str, str]]:
-        terms = list(self._query_terms.terms)
-        forms = terms if self._stem is None else self._stem(terms)
-        if self._stem is stems_of:
-            self._wanted = WantedStems(forms)
-        return list(zip(terms, forms, strict=True))
-
-    def _held(self, unit_id: str, text: str) -> Collection[str]:
+    def _held(self, text: str, forms: Mapping[str, str]) -> dict[str, list[int]]:
         words = self._tokenizer(text)
-        if self._wanted is None:
-            return set(words if self._stem is None else self._stem(words))
-        places = self._wanted.places(words)
-        if self.places is not None:
-            self.places[unit_id] = places
+        if self._wanted is not None:
+            return self._wanted.places(words)
+        wanted = set(forms.values())
+        places: dict[str, list[int]] = {}
+        for place, form in enumerate(words if self._stem is None else self._stem(words)):
+            if form in wanted:
+                places.setdefault(form, []).append(place)
         return places
 
 
@@ -104,11 +113,17 @@ class TermCoverage:
 
     Attributes:
         default_threshold: 0 to 1; what the fraction is compared with where nothing else is said.
+
+    Raises:
+        RequestError: the threshold is out of bounds.
     """
 
     name: ClassVar[str] = "term_coverage"
     is_pure: ClassVar[bool] = True
     default_threshold: float = 0.8
+
+    def __post_init__(self) -> None:
+        check_default_threshold(self.name, self.default_threshold)
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -133,6 +148,18 @@ class TermCoverage:
             assessor=self.name,
             settings=dict(self.settings),
         )
+
+
+def check_default_threshold(assessor: str, threshold: object) -> None:
+    """Refuse a default threshold that is no number from 0 to 1.
+
+    Raises:
+        RequestError: names the assessor and the value.
+    """
+    try:
+        _THRESHOLD.validate_python(threshold)
+    except ValidationError as error:
+        raise RequestError.from_validation(error, f"{assessor}.default_threshold") from None
 
 
 def absent_identifiers(query_terms: QueryTerms, fitting: tuple[Observation, ...]) -> tuple[str, ...]:

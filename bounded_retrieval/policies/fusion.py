@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 from typing_extensions import TypeIs
 
@@ -185,7 +185,7 @@ class Fused:
     """A fused ranking, the name of what made it, and a note where something took the fusion's place that need not have.
 
     Attributes:
-        notes: ``fused_by_rank`` where the fusion gave a score that is no finite number.
+        notes: ``fused_by_rank`` where the fusion failed, or its answer was no ranking of the units given.
     """
 
     ranking: list[FusedUnit]
@@ -193,21 +193,30 @@ class Fused:
     notes: tuple[str, ...] = ()
 
 
-def fuse_found(fusion: Fusion, rankings: Rankings, scores: Scores | None) -> Fused:
+def fuse_found(
+    fusion: Fusion,
+    rankings: Rankings,
+    scores: Scores | None,
+    on_failure: Callable[[Exception], None] = lambda _: None,
+) -> Fused:
     """Fuse with what there is: a fusion of scores gives way to reciprocal ranks where the run has no scores.
 
     So it does where only one channel returned anything: the order is that channel's own then. Any fusion gives way to
-    them where a score or contribution of its answer is no finite number.
+    them where it raises, where a score or contribution of its answer is no finite number, and where a unit stands in
+    its answer twice, not at all, or without having been returned; ``on_failure`` is told what it raised.
     """
-    if not needs_scores(fusion):
-        ranking = fusion.fuse(rankings)
-    elif scores is None or len(rankings) < len(CHANNEL_ORDER):
-        return _by_rank(rankings)
-    else:
-        ranking = fusion.fuse(rankings, scores)
-    return (
-        Fused(ranking=ranking, by=fusion.name) if all(map(_is_finite, ranking)) else _by_rank(rankings, "fused_by_rank")
-    )
+    given: tuple[Any, ...] = (rankings,)
+    if needs_scores(fusion):
+        if scores is None or len(rankings) < len(CHANNEL_ORDER):
+            return _by_rank(rankings)
+        given = (rankings, scores)
+    try:
+        ranking = list(fusion.fuse(*given))
+        is_whole = _is_ranking(ranking, rankings)
+    except Exception as error:  # noqa: BLE001 - whatever a fusion raises, the units that were found are still there
+        on_failure(error)
+        is_whole = False
+    return Fused(ranking=ranking, by=fusion.name) if is_whole else _by_rank(rankings, "fused_by_rank")
 
 
 def _by_rank(rankings: Rankings, *notes: str) -> Fused:
@@ -215,9 +224,13 @@ def _by_rank(rankings: Rankings, *notes: str) -> Fused:
     return Fused(ranking=stand_in.fuse(rankings), by=stand_in.name, notes=notes)
 
 
-def _is_finite(unit: FusedUnit) -> bool:
+def _is_ranking(ranking: Sequence[FusedUnit], rankings: Rankings) -> bool:
+    """Whether an answer ranks every returned unit exactly once, by finite numbers."""
+    ids = [unit.unit_id for unit in ranking]
+    returned = {candidate.unit_id for candidates in rankings.values() for candidate in candidates}
     # Nothing can be ordered by any other number, and JSON, so the trace, has none.
-    return all(map(math.isfinite, (unit.score, *unit.contributions.values())))
+    numbers = (number for unit in ranking for number in (unit.score, *unit.contributions.values()))
+    return len(ids) == len(returned) and set(ids) == returned and all(map(math.isfinite, numbers))
 
 
 def needs_scores(fusion: Fusion) -> TypeIs[ScoringFusion]:

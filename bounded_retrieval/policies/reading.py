@@ -12,11 +12,13 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Final
 
 from langchain_core.documents import Document
 
 from bounded_retrieval.contracts.chain import MAX_HOP_QUERY_CHARS, SubAnswer
+from bounded_retrieval.errors import ConfigurationError, quoted
 from bounded_retrieval.policies._reading_question import Question, parse_question
 from bounded_retrieval.policies._reading_score import Passage, Scored, SentenceScorer
 from bounded_retrieval.policies._reading_text import Sentence, sentences_of, words_of
@@ -59,9 +61,17 @@ class ExtractiveReader:
 
     Args:
         threshold: least score of an answer; higher answers less often and is right more often.
+
+    Raises:
+        ConfigurationError: the threshold is no number.
     """
 
     threshold: float = THRESHOLD
+
+    def __post_init__(self) -> None:
+        is_number = isinstance(self.threshold, Real) and not isinstance(self.threshold, bool)
+        if not is_number or math.isnan(self.threshold):
+            raise ConfigurationError(f"threshold: expected a number (got {quoted(self.threshold)})")
 
     def __call__(self, query: str, documents: Sequence[Document]) -> SubAnswer | None:
         """The best span with the unit it stands in, or none if no span reaches the threshold.

@@ -58,6 +58,7 @@ class Reading:
         known: units read by earlier searches, by id.
         reads_left: how many further distinct units may be read.
         private: metadata fields that are not kept.
+        merged: ids whose text is that of a unit seen under another id, which their rows then name.
     """
 
     known: Mapping[str, Unit]
@@ -65,6 +66,7 @@ class Reading:
     private: Collection[str] = ()
     fresh: dict[str, Unit] = field(default_factory=dict)
     rows: list[Candidate] = field(default_factory=list)
+    merged: list[str] = field(default_factory=list)
     duplicates: int = 0
     unread: int = 0
 
@@ -95,6 +97,7 @@ class Reading:
             return row.unit_id
         alias = aliases.get(unit.fingerprint)
         if alias is not None:
+            self.merged.append(row.unit_id)
             return alias
         if self.reads_left < 1:
             self.unread += 1

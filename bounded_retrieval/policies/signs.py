@@ -48,21 +48,20 @@ class Signs:
 
 
 def read_signs(given: AssessmentInput) -> Signs:
-    """Read the signs; terms are compared by their stems, as the lexical index does."""
+    """Read the signs; terms are compared as the lexical channel compares them, by stems where that is not known."""
     terms = given.query_terms.terms
     weights = {term: 1.0 if given.weights is None else given.weights.terms.get(term, 0.0) for term in terms}
-    stems = dict(zip(terms, stems_of(list(terms)), strict=True))
+    forms = dict(zip(terms, stems_of(list(terms)), strict=True)) if given.forms is None else given.forms
     fitting = {observation.unit_id for observation in given.observations if observation.fits}
-    known = given.places or {}
     texts = [
-        known[unit_id] if unit_id in known else _places(unit, stems)
+        given.places[unit_id] if unit_id in given.places else _places(unit, forms)
         for unit_id, unit in given.units.items()
         if unit_id in fitting
     ]
-    holdings = [tuple(term for term, stem in stems.items() if stem in text) for text in texts]
+    holdings = [tuple(term for term, form in forms.items() if form in text) for text in texts]
     held = max(holdings, key=lambda found: _sum(weights, found), default=())
     pairs = list(pairwise(terms))
-    together = tuple(pair for pair in pairs if any(_stand_together(pair, stems, text) for text in texts))
+    together = tuple(pair for pair in pairs if any(_stand_together(pair, forms, text) for text in texts))
     coverage = _share(_sum(weights, held), _sum(weights, terms))
     found, whole = (sum(weights[first] + weights[second] for first, second in each) for each in (together, pairs))
     return Signs(
@@ -88,13 +87,13 @@ def _lead(given: AssessmentInput, fitting: set[str]) -> float:
     return round(max(0.0, min(1.0, (best - last) / given.weights.attainable)), DECIMALS)
 
 
-def _places(unit: Unit, stems: Mapping[str, str]) -> Mapping[str, Sequence[int]]:
+def _places(unit: Unit, forms: Mapping[str, str]) -> Mapping[str, Sequence[int]]:
     """Where the query's stems stand in a unit's title and text, by word."""
-    return WantedStems(stems.values()).places(tokenize(searchable_text(unit.title, unit.text)))
+    return WantedStems(forms.values()).places(tokenize(searchable_text(unit.title, unit.text)))
 
 
-def _stand_together(pair: tuple[str, str], stems: Mapping[str, str], text: Mapping[str, Sequence[int]]) -> bool:
-    first, second = text.get(stems[pair[0]]), text.get(stems[pair[1]])
+def _stand_together(pair: tuple[str, str], forms: Mapping[str, str], text: Mapping[str, Sequence[int]]) -> bool:
+    first, second = text.get(forms[pair[0]]), text.get(forms[pair[1]])
     # Most pairs end here, and they are looked up in every unit.
     if not first or not second:
         return False

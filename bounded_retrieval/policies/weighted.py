@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 from bounded_retrieval.contracts.assessment import AssessmentInput, CoverageAssessment, Factor
 from bounded_retrieval.contracts.scorecard import FactorPoints, ScorecardTable, Sign, shipped_scorecard
 from bounded_retrieval.contracts.unchecked import unchecked
-from bounded_retrieval.errors import ConfigurationError
-from bounded_retrieval.policies.coverage import absent_identifiers, missing_from
+from bounded_retrieval.errors import ConfigurationError, quoted
+from bounded_retrieval.policies.coverage import absent_identifiers, check_default_threshold, missing_from
 from bounded_retrieval.policies.signs import DECIMALS, NEAR, Signs, read_signs
 
 RARE = 3
@@ -29,12 +29,18 @@ class IdfCoverage:
 
     Attributes:
         default_threshold: 0 to 1; what the share is compared with where nothing else is said.
+
+    Raises:
+        RequestError: the threshold is out of bounds.
     """
 
     name: ClassVar[str] = "idf_coverage"
     is_pure: ClassVar[bool] = True
     needs_weights: ClassVar[bool] = True
     default_threshold: float = 0.9
+
+    def __post_init__(self) -> None:
+        check_default_threshold(self.name, self.default_threshold)
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -64,6 +70,9 @@ class Scorecard:
         table: the points; by default the table that comes with the package.
         setting: which of the table's thresholds to stop at unless told otherwise: ``default``, ``economy`` (fewer
             dense calls) or ``quality`` (more).
+
+    Raises:
+        ConfigurationError: the table is none, or has no such setting.
     """
 
     name: ClassVar[str] = "scorecard"
@@ -73,9 +82,11 @@ class Scorecard:
     setting: str = "default"
 
     def __post_init__(self) -> None:
-        if self.setting not in self.table.thresholds:
+        if not isinstance(self.table, ScorecardTable):
+            raise ConfigurationError(f"table: expected a ScorecardTable (got {quoted(self.table)})")
+        if not isinstance(self.setting, str) or self.setting not in self.table.thresholds:
             known = ", ".join(self.table.thresholds)
-            raise ConfigurationError(f"setting: one of {known} (got {self.setting!r})")
+            raise ConfigurationError(f"setting: one of {known} (got {quoted(self.setting)})")
 
     @property
     def default_threshold(self) -> float:

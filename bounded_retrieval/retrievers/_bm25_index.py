@@ -21,7 +21,7 @@ from bounded_retrieval.retrievers._bm25_corpus import CorpusBuilder, TokenCorpus
 from bounded_retrieval.retrievers._bm25_masks import CACHED_MASK_BYTES, ByteBoundCache, FilterMasks, Mask
 from bounded_retrieval.retrievers._bm25_postings import Postings, idf
 from bounded_retrieval.retrievers._leading import leading
-from bounded_retrieval.retrievers._neighbours import NOBODY, Neighbours, added_up, supported
+from bounded_retrieval.retrievers._neighbours import NOBODY, Neighbours, added_up, supported, with_unsupported
 from bounded_retrieval.retrievers.units import RowUnits
 
 Statistics = Literal["filtered", "corpus"]
@@ -30,9 +30,10 @@ SCORE_DECIMALS = 9
 """Scores are rounded to this many decimals, so that the two backends and the order of additions agree on ties."""
 
 SUPPORTED = 64
-"""Of how many of the units that hold most of a query the neighbours are looked at, or of as many as are asked for."""
+"""Of how many of the units that hold most of a query the neighbours are looked at; the others come after these."""
 
-_ROUNDING = 10.0**-SCORE_DECIMALS
+ROUNDING = 10.0**-SCORE_DECIMALS
+"""One step of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,7 +137,7 @@ class LexicalIndex:
             terms={word: round(float(idf(units, count)), SCORE_DECIMALS) for word, count in held.items()},
             holding=held,
             # A score is rounded too, so the bound lies one step above the sum.
-            attainable=round(most + _ROUNDING, SCORE_DECIMALS) if most else 0.0,
+            attainable=round(most + ROUNDING, SCORE_DECIMALS) if most else 0.0,
         )
 
     def mask(self, filter: Filter) -> Mask:
@@ -154,8 +155,12 @@ class LexicalIndex:
     def _best_supported(
         self, term_ids: Sequence[int], scores: NDArray[np.float64], neighbours: Neighbours, k: int
     ) -> list[tuple[int, float]]:
-        rows = leading(scores, max(k, SUPPORTED), slack=_ROUNDING, above=0.0)
-        found = self._supported(term_ids, rows, neighbours)
+        near = leading(scores, SUPPORTED, slack=ROUNDING, above=0.0)
+        found = self._supported(term_ids, near, neighbours)
+        rows = near
+        if k > SUPPORTED:
+            rows = leading(scores, k, slack=ROUNDING, above=0.0)
+            found = with_unsupported(scores[rows], np.isin(rows, near), found)
         return [(int(rows[place]), score) for place, score in _best(found, k)]
 
     def _scores_at(self, term_ids: Sequence[int], rows: Sequence[int]) -> NDArray[np.float64]:
@@ -171,7 +176,7 @@ class LexicalIndex:
         # Each once and in order, so that looking them up in long postings goes through memory in order, too.
         everyone, places = np.unique(np.concatenate([rows, np.maximum(near, 0).reshape(-1)]), return_inverse=True)
         held = self.scorer.gains_at(term_ids, everyone)[:, places]
-        own, given = held[:, : len(rows)], held[:, len(rows) :].reshape(-1, *near.shape)
+        own, given = held[:, : len(rows)], held[:, len(rows) :].reshape(len(held), *near.shape)
         return supported(own, np.where(near == NOBODY, 0.0, given), likeness)
 
     def _moved(self, units: RowUnits, changed: Collection[str]) -> Neighbours | None:
@@ -202,7 +207,7 @@ class LexicalIndex:
 
 def _best(scores: NDArray[np.float64], k: int) -> list[tuple[int, float]]:
     # Every unit that may round to the k-th score stays in, so that the tie is resolved by the declared rule.
-    rows = leading(scores, k, slack=_ROUNDING, above=0.0)
+    rows = leading(scores, k, slack=ROUNDING, above=0.0)
     rounded = np.round(scores[rows], SCORE_DECIMALS)
     order = np.argsort(-rounded, kind="stable")[:k]
     return [(row, score) for row, score in zip(rows[order].tolist(), rounded[order].tolist(), strict=True) if score > 0]

@@ -12,14 +12,15 @@ from typing import Any
 import numpy as np
 
 from bounded_retrieval.retrievers import _milvus_rows as rows
-from bounded_retrieval.retrievers._bm25_index import SCORE_DECIMALS, SUPPORTED
+from bounded_retrieval.retrievers._bm25_index import ROUNDING, SCORE_DECIMALS, SUPPORTED
 from bounded_retrieval.retrievers._facets import facet
 from bounded_retrieval.retrievers._finding_neighbours import find_neighbours
 from bounded_retrieval.retrievers._leading import leading
 from bounded_retrieval.retrievers._milvus_client import MilvusConnection
 from bounded_retrieval.retrievers._milvus_collection import BATCH, UnitCollection
 from bounded_retrieval.retrievers._milvus_statistics import Scores, all_rows
-from bounded_retrieval.retrievers._neighbours import NEIGHBOURS, NOBODY, supported
+from bounded_retrieval.retrievers._neighbours import NEIGHBOURS, NOBODY, supported, with_unsupported
+from bounded_retrieval.retrievers._neighbours import Scores as Totals
 from bounded_retrieval.retrievers._server_units import within_deadline
 from bounded_retrieval.retrievers._vectors import Vectors
 
@@ -147,28 +148,41 @@ class SupportedScores:
             StoreError: the server is not there, took too long or refused.
         """
         own = {unit_id: scores.gains(held) for unit_id, held in terms.items()}
+        found = self._supported(scores, own)
+        return _rounded(list(own), _summed(own) if found is None else found)
+
+    def best(self, scores: Scores, terms: Mapping[str, str], k: int) -> dict[str, float]:
+        """The same of the ``k`` best, and of others, as in the embedded index."""
+        own = {unit_id: scores.gains(held) for unit_id, held in terms.items()}
+        ids, sums = np.array(list(own), dtype=object), _summed(own)
+        near = leading(sums, SUPPORTED, slack=ROUNDING, above=0.0)
+        kept = leading(sums, max(k, SUPPORTED), slack=ROUNDING, above=0.0)
+        found = self._supported(scores, {unit_id: own[unit_id] for unit_id in ids[near]})
+        if found is None:
+            return _rounded(list(ids[kept]), sums[kept])
+        return _rounded(list(ids[kept]), with_unsupported(sums[kept], np.isin(kept, near), found))
+
+    def _supported(self, scores: Scores, own: Mapping[str, Sequence[float]]) -> Totals | None:
+        """Scores of units given what each term adds to them; None where nobody's neighbours are known."""
         near = self._neighbours.of(own) if scores.terms and own else None
         if near is None:
-            return _rounded(list(own), np.array([sum(gains) for gains in own.values()]))
+            return None
         others = sorted({other for like in near.values() for other in like} - own.keys())
         found = self._units.rows(others, ["terms"], self._units.search_seconds)
-        known = own | {unit_id: scores.gains(row["terms"]) for unit_id, row in found.items()}
+        known = {**own, **{unit_id: scores.gains(row["terms"]) for unit_id, row in found.items()}}
         given = np.zeros((len(scores.terms), len(own), NEIGHBOURS))
         likeness = np.zeros(given.shape[1:], dtype=np.float32)
         for place, unit_id in enumerate(own):
             for column, (other, like) in enumerate(near.get(unit_id, {}).items()):
                 given[:, place, column], likeness[place, column] = known.get(other, 0.0), like
-        return _rounded(list(own), supported(np.array(list(own.values())).T, given, likeness))
-
-    def best(self, scores: Scores, terms: Mapping[str, str], k: int) -> dict[str, float]:
-        """The same of those units that hold most of the query: as many as the embedded index looks at for ``k``."""
-        ids = list(terms)
-        own = np.asarray([scores.exact(terms[unit_id]) for unit_id in ids])
-        kept = leading(own, max(k, SUPPORTED), slack=10.0**-SCORE_DECIMALS, above=0.0)
-        return self.of(scores, {ids[place]: terms[ids[place]] for place in kept})
+        return supported(np.array(list(own.values())).T, given, likeness)
 
 
-def _rounded(ids: list[str], scores: np.ndarray[Any, np.dtype[np.float64]]) -> dict[str, float]:
+def _summed(gains: Mapping[str, Sequence[float]]) -> Totals:
+    return np.array([sum(each) for each in gains.values()], dtype=np.float64)
+
+
+def _rounded(ids: list[str], scores: Totals) -> dict[str, float]:
     return dict(zip(ids, np.round(scores, SCORE_DECIMALS).tolist(), strict=True))
 
 

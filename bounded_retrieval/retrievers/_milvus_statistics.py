@@ -84,11 +84,7 @@ class Scores:
 
     def of(self, terms: str) -> float:
         """The score of a row with these encoded terms, rounded; 0 where none is the query's."""
-        return round(self.exact(terms), SCORE_DECIMALS)
-
-    def exact(self, terms: str) -> float:
-        """The same, not rounded."""
-        return sum(self.gains(terms))
+        return round(sum(self.gains(terms)), SCORE_DECIMALS)
 
     def gains(self, terms: str) -> list[float]:
         """What each of `Scores.terms` adds to it."""

@@ -95,6 +95,22 @@ def supported(own: Gains, near: Gains, likeness: NDArray[np.float32]) -> Scores:
     return found
 
 
+def with_unsupported(own: Scores, is_supported: NDArray[np.bool_], found: Scores) -> Scores:
+    """Scores of units of which only those that hold most of the query had their neighbours looked at.
+
+    The others get nothing from theirs. Each holds less than any of those by its own words, so it scores no more than
+    they do: how many units are asked for changes nothing in which come first.
+
+    Args:
+        own: what the units score by themselves, shape (units,).
+        is_supported: which of them had, same shape.
+        found: scores of these with support, in the same order.
+    """
+    scores: Scores = (1 - SUPPORT) * own
+    scores[is_supported] = found
+    return scores
+
+
 def added_up(gains: Gains) -> Scores:
     """Scores from what each term adds to them (the first dimension), term after term as a search adds them up."""
     scores: Scores = np.zeros(gains.shape[1:])

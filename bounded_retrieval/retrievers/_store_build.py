@@ -17,6 +17,7 @@ from langchain_core.embeddings import Embeddings
 from numpy.typing import NDArray
 
 from bounded_retrieval.contracts.candidate import Unit, searchable_text
+from bounded_retrieval.contracts.normalise import source_of_part
 from bounded_retrieval.errors import EmbeddingMismatchError, SourceError
 from bounded_retrieval.retrievers._arrays import ArrayWriter
 from bounded_retrieval.retrievers._bm25_files import (
@@ -85,7 +86,8 @@ class GenerationBuild:
         partial: folder of the new generation.
         old: what is taken over from; none for nothing.
         embedding: makes the vectors.
-        keep: whether units of the old generation stay that are not given again.
+        keep: whether units of the old generation stay that are not given again, unless they are parts of a source of
+            which some part is: then they are of an earlier text of it.
         progress: told of each stage.
     """
 
@@ -110,6 +112,8 @@ class GenerationBuild:
         self._old_rows = array("q")  # of each unit that arrived: whose text it is, or _NEW
         self._is_changed = array("b")
         self._seen = np.zeros(0 if old is None else len(old.units), dtype=np.bool_)
+        self._gone = np.zeros_like(self._seen)  # which units of the old generation are not in this one
+        self._sources: set[str] = set()
         self._records = np.zeros(0, dtype=np.int64)
         self._embedded = 0
         self.dimensions = 0 if old is None else old.dimensions
@@ -132,13 +136,14 @@ class GenerationBuild:
         units = read_units(documents)
         with UnitsWriter(self._units_file) as writer:
             self._take_all(units, writer, total)
+            self._gone = self._superseded() if self._keep else ~self._seen
             # Terms of another tokenizer cannot be kept: then the old units are read like those given.
             if self._keep and self._old is not None and self._old.corpus is None:
-                given = self._seen.copy()
+                taken = self._seen | self._gone
                 self._take_all(
-                    (unit for row, unit in enumerate(self._old.units.units()) if not given[row]), writer, None
+                    (unit for row, unit in enumerate(self._old.units.units()) if not taken[row]), writer, None
                 )
-            replaced = np.flatnonzero(self._seen).tolist()
+            replaced = np.flatnonzero(self._seen | self._gone).tolist()
             if not self._is_changed and not self._keep:
                 raise SourceError(f"{self._root}: no units to index; to drop an index, delete that directory")
             base = self._old.units_file if self._keep and self._old is not None else None
@@ -241,7 +246,7 @@ class GenerationBuild:
             units=self.units,
             added=added,
             changed=changed - added,
-            removed=0 if self._keep else len(self._seen) - seen,
+            removed=int(np.count_nonzero(self._gone)),
             unchanged=self.units - changed,
             embedded=self._embedded,
             dense=self.kind,
@@ -271,6 +276,9 @@ class GenerationBuild:
         known = {} if self._old is None else self._old.units.rows_of([unit.unit_id for unit in batch])
         for unit in batch:
             marks, row = marks_of(unit), known.get(unit.unit_id, _NEW)
+            source = source_of_part(unit.unit_id)
+            if source is not None and unit.metadata.get("source") == source:
+                self._sources.add(source)
             old_marks = b"" if self._old is None or row == _NEW else self._old.marks[row].tobytes()
             if row != _NEW:
                 self._seen[row] = True
@@ -283,6 +291,14 @@ class GenerationBuild:
             else:
                 self._spool.add(unit)
         writer.add(batch)
+
+    def _superseded(self) -> NDArray[np.bool_]:
+        """Which old units are parts of a source that was given again, and were not."""
+        gone = np.zeros_like(self._seen)
+        if self._old is not None and self._sources:
+            for row, unit_id in enumerate(self._old.units.ids()):
+                gone[row] = not self._seen[row] and source_of_part(unit_id) in self._sources
+        return gone
 
     def _embed(self, texts: SqliteUnits, places: Rows, digests: NDArray[np.uint8]) -> None:
         held = texts.at_places(places.tolist())
@@ -326,9 +342,7 @@ class GenerationBuild:
         return found
 
     def _removed_ids(self) -> list[str]:
-        if self._old is None or self._keep:
-            return []
-        return self._old.units.unit_ids_at(np.flatnonzero(~self._seen).tolist())
+        return [] if self._old is None else self._old.units.unit_ids_at(np.flatnonzero(self._gone).tolist())
 
     def _parts(self) -> Iterable[Rows]:
         return (np.arange(start, min(start + _PART, self.units)) for start in range(0, self.units, _PART))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
+from numbers import Real
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ from langchain_core.documents import Document
 from bounded_retrieval.contracts.assessment import QueryWeights
 from bounded_retrieval.contracts.candidate import Candidate
 from bounded_retrieval.contracts.filters import Filter
-from bounded_retrieval.errors import ConfigurationError, StoreCorruptError
+from bounded_retrieval.errors import ConfigurationError, RequestError, StoreCorruptError, quoted
 from bounded_retrieval.policies.tokenize import TOKENIZER_NAME, stems_of, tokenize
 from bounded_retrieval.retrievers._bm25_backends import Backend, BM25sScorer
 from bounded_retrieval.retrievers._bm25_corpus import CorpusBuilder
@@ -30,7 +31,7 @@ from bounded_retrieval.retrievers._bm25_index import BM25Settings, LexicalIndex,
 from bounded_retrieval.retrievers._bm25_masks import Mask
 from bounded_retrieval.retrievers._bm25_postings import score_postings
 from bounded_retrieval.retrievers._neighbours import read_neighbours
-from bounded_retrieval.retrievers.units import MemoryUnits, RowUnits, read_units, write_units
+from bounded_retrieval.retrievers.units import MemoryUnits, RowUnits, as_path, read_units, write_units
 
 if TYPE_CHECKING:
     from bounded_retrieval.retrievers.exact import ExactSearcher
@@ -47,9 +48,9 @@ class BM25Searcher:
 
     An index that `build_index` wrote also knows which four units are most like each one, worked out once from the
     vectors (see `use_neighbours`). There a unit's neighbours lend it part of what words of the query count that it
-    lacks, and a fifth of its score is that of a neighbour, times their likeness: a unit that says in other words what
-    its neighbour says in the query's own is found, too. No query is embedded for it and no vector read. It plays no
-    part under a filter.
+    lacks, and a fifth of its score is that of a neighbour, times their likeness: a unit that says some of it in other
+    words than its neighbour ranks higher. That is looked at for the 64 units that hold most of the query; the others
+    come after them. No query is embedded for it and no vector read. It plays no part under a filter.
 
     Metadata filters apply before ranking. With ``statistics="filtered"`` a search under a filter knows of nothing but
     the units that pass: their number, their mean length and how many of them hold a term. Its answer, scores included,
@@ -71,6 +72,8 @@ class BM25Searcher:
     tokenizer_name = TOKENIZER_NAME
 
     def __init__(self, index: LexicalIndex, *, id_key: str | None = None) -> None:
+        if id_key is not None and not isinstance(id_key, str):
+            raise ConfigurationError(f"id_key: expected the name of a metadata field (got {quoted(id_key)})")
         self._index = index
         self._id_key = id_key
         self._edit_lock = Lock()
@@ -100,6 +103,9 @@ class BM25Searcher:
             SourceError: a text is blank, or one id stands for two texts.
             ConfigurationError: a setting is out of range.
         """
+        for name, value in {"k1": k1, "b": b}.items():
+            if not isinstance(value, Real):
+                raise ConfigurationError(f"{name}: expected a number (got {quoted(value)})")
         settings = BM25Settings(backend=backend, k1=k1, b=b, statistics=statistics)
         units = MemoryUnits(documents, id_key=id_key)
         builder = CorpusBuilder()
@@ -121,15 +127,17 @@ class BM25Searcher:
         The files record neither the backend nor ``statistics``.
 
         Raises:
+            StoreError: ``directory`` is no path.
             StoreMissingError: there is no lexical index in the directory.
             StoreVersionError: written in another format, or with another tokenizer.
             StoreCorruptError: a file is missing or damaged; names it.
         """
-        header, corpus, postings, units = read_lexical(Path(directory))
+        folder = as_path("directory", directory)
+        header, corpus, postings, units = read_lexical(folder)
         settings = BM25Settings(backend=backend, k1=header.k1, b=header.b, statistics=statistics)
         with ExitStack() as opened:
             opened.callback(units.close)
-            neighbours = read_neighbours(Path(directory), header.units) if header.neighbours else None
+            neighbours = read_neighbours(folder, header.units) if header.neighbours else None
             made = cls(LexicalIndex(units, corpus, settings, postings, neighbours), id_key=id_key)
             opened.pop_all()
         return made
@@ -148,9 +156,12 @@ class BM25Searcher:
         """Return at most ``k`` candidates, best first, each with its score and its unit.
 
         Raises:
-            RequestError: the filter is not part of the filter language.
+            RequestError: the filter is not part of the filter language, the query is no text or ``k`` no whole number.
             StoreCorruptError: a file that the answer is read from is damaged.
         """
+        if not isinstance(k, int) and not hasattr(k, "__index__"):
+            raise RequestError(f"k: expected a whole number (got {quoted(k)})")
+        _check_query(query)
         index = self._index
         best = index.top(query, k, filter)
         unit_ids = index.units.unit_ids_at([row for row, _ in best])
@@ -171,7 +182,10 @@ class BM25Searcher:
         return True
 
     def score(self, query: str, unit_ids: Sequence[str], filter: Filter | None = None) -> dict[str, float]:
-        """The score of each given unit that exists: 0.0 where nothing matches.
+        """The score of each given unit that exists: 0.0 where neither it nor a neighbour holds a word searched for.
+
+        A unit that a search does not return, since it holds no such word itself, may so have a score, and one beyond
+        the 64 that hold most of the query a higher one than there.
 
         Under a filter it is the score that a search under that filter gives, and 0.0 for a unit that does not pass.
         Without one, no other unit is scored.
@@ -179,14 +193,16 @@ class BM25Searcher:
         Raises:
             RequestError: the filter is not part of the filter language.
         """
+        _check_query(query)
         return self._index.score(query, unit_ids, filter)
 
     def weigh(self, query: str, words: Sequence[str], filter: Filter | None = None) -> QueryWeights:
         """How rare each of these words of the query is, and the most that a unit could score.
 
         Raises:
-            RequestError: the filter is not part of the filter language.
+            RequestError: the filter is not part of the filter language, or the query is no text.
         """
+        _check_query(query)
         return self._index.weights(query, words, filter)
 
     def fetch(self, unit_ids: Sequence[str]) -> dict[str, Document]:
@@ -225,8 +241,11 @@ class BM25Searcher:
         """Write the index to a directory, made if needed; an index there is replaced.
 
         Not safe against being killed half-way (the directory then does not open); `build_index` is.
+
+        Raises:
+            StoreError: ``directory`` is no path.
         """
-        target, index = Path(directory), self._index
+        target, index = as_path("directory", directory), self._index
         target.mkdir(parents=True, exist_ok=True)
         (target / HEADER).unlink(missing_ok=True)
         write_file(target / UNITS, lambda path: write_units(path, index.units.units()))
@@ -259,3 +278,8 @@ class BM25Searcher:
     def close(self) -> None:
         """Close the files that `open` opened; the searcher is of no use after that."""
         self._index.units.close()
+
+
+def _check_query(query: object) -> None:
+    if not isinstance(query, str):
+        raise RequestError(f"query: expected text (got {quoted(query)})")

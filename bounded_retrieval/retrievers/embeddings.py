@@ -20,7 +20,7 @@ import numpy as np
 from langchain_core.embeddings import Embeddings
 
 from bounded_retrieval.contracts.normalise import clean_text
-from bounded_retrieval.errors import ConfigurationError
+from bounded_retrieval.errors import ConfigurationError, quoted
 from bounded_retrieval.retrievers._sharing import PerProcess
 
 MAX_TOKENS = 256
@@ -119,11 +119,25 @@ def load_embedding(name: str = "minilm") -> Embeddings:
     Raises:
         ConfigurationError: the name is not known, or the package it needs is not installed.
     """
-    if name not in _BUILTIN:
-        raise ConfigurationError(f"embedding: expected one of {', '.join(EMBEDDING_NAMES)} (got {name!r})")
+    if not isinstance(name, str) or name not in _BUILTIN:
+        raise ConfigurationError(f"embedding: expected one of {', '.join(EMBEDDING_NAMES)} (got {quoted(name)})")
     if name == "wordllama":
         _find_wordllama()
     return _BUILTIN[name]()
+
+
+def check_embeds(embedding: object) -> None:
+    """Refuse what lacks the two methods of a LangChain embedding, by which texts and queries are embedded.
+
+    Raises:
+        ConfigurationError: says what it is, and how to get an embedding by its name.
+    """
+    methods = ("embed_documents", "embed_query")
+    if isinstance(embedding, type) or not all(callable(getattr(embedding, name, None)) for name in methods):
+        raise ConfigurationError(
+            f"embedding: expected an object with {' and '.join(methods)} (got {quoted(embedding)}); "
+            'load_embedding("minilm") of bounded_retrieval.retrievers.embeddings gives one'
+        )
 
 
 def builtin_embedding(embedding_id: str) -> Embeddings | None:

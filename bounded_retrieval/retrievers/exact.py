@@ -12,7 +12,15 @@ from langchain_core.embeddings import Embeddings
 
 from bounded_retrieval.contracts.candidate import Candidate, Channel, searchable_text
 from bounded_retrieval.contracts.filters import Filter
-from bounded_retrieval.errors import EmbeddingMismatchError, SourceError, StoreCorruptError, StoreError
+from bounded_retrieval.errors import (
+    ConfigurationError,
+    EmbeddingMismatchError,
+    RequestError,
+    SourceError,
+    StoreCorruptError,
+    StoreError,
+    quoted,
+)
 from bounded_retrieval.retrievers._bm25_masks import Mask, cached_masks
 from bounded_retrieval.retrievers._excluding import Excluding
 from bounded_retrieval.retrievers._finding_neighbours import find_neighbours
@@ -26,9 +34,9 @@ from bounded_retrieval.retrievers._vectors import (
     read_vectors,
     unit_length,
 )
-from bounded_retrieval.retrievers.embeddings import MiniLMEmbeddings, embedding_identity
+from bounded_retrieval.retrievers.embeddings import MiniLMEmbeddings, check_embeds, embedding_identity
 from bounded_retrieval.retrievers.query_vectors import QueryVectors
-from bounded_retrieval.retrievers.units import MemoryUnits, RowUnits
+from bounded_retrieval.retrievers.units import MemoryUnits, RowUnits, as_path
 
 Progress = Callable[[int, int], None]
 """Called after each batch with the units done and the units in all."""
@@ -59,6 +67,7 @@ class ExactSearcher(Excluding):
 
     Raises:
         SourceError: there are not as many vectors as units.
+        ConfigurationError: the embedding is none.
     """
 
     channel: Channel = "dense"
@@ -72,6 +81,7 @@ class ExactSearcher(Excluding):
         mask: Callable[[Filter], Mask] | None = None,
         source: str = "dense searcher",
     ) -> None:
+        check_embeds(embedding)
         if len(units) != len(vectors):
             raise SourceError(f"{source}: {len(vectors)} vectors for {len(units)} units")
         self._units = units
@@ -102,9 +112,12 @@ class ExactSearcher(Excluding):
 
         Raises:
             SourceError: a text is blank, or one id stands for two texts.
-            ConfigurationError: the embedding did not give vectors of equal length and finite numbers.
+            ConfigurationError: the embedding is none, or did not give vectors of equal length and finite numbers.
         """
         embedding = MiniLMEmbeddings() if embedding is None else embedding
+        check_embeds(embedding)
+        if progress is not None and not callable(progress):
+            raise ConfigurationError(f"progress: expected a function (got {quoted(progress)})")
         units = MemoryUnits(documents, id_key=id_key)
         texts = (searchable_text(unit.title, unit.text) for unit in units.units())
         parts: list[Vectors] = []
@@ -137,9 +150,10 @@ class ExactSearcher(Excluding):
             mask: see the class.
 
         Raises:
+            StoreError: ``path`` is no path.
             StoreCorruptError: the file is missing or damaged, or holds vectors of another length or number.
         """
-        vectors = read_vectors(Path(path), len(units), dimensions)
+        vectors = read_vectors(as_path("path", path), len(units), dimensions)
         return cls(units, vectors, embedding, mask=mask, source=str(path))
 
     @property
@@ -160,10 +174,12 @@ class ExactSearcher(Excluding):
         """Return at most ``k`` candidates with their units, best first.
 
         Raises:
-            RequestError: the filter is not part of the filter language.
+            RequestError: the filter is not part of the filter language, the query is no text or ``k`` no whole number.
             EmbeddingMismatchError: the query's vector has another number of dimensions than the stored ones.
             StoreCorruptError: a file that the answer is read from is damaged.
         """
+        if not isinstance(k, int) and not hasattr(k, "__index__"):
+            raise RequestError(f"k: expected a whole number (got {quoted(k)})")
         rows = self.passing(filter)
         vectors = self._live()
         if k <= 0 or not (len(vectors) if rows is None else len(rows)):
@@ -238,8 +254,11 @@ class ExactSearcher(Excluding):
         """The query's vector at length 1, float32, shape (dimensions,).
 
         Raises:
+            RequestError: the query is no text.
             EmbeddingMismatchError: it has another number of dimensions than the stored ones.
         """
+        if not isinstance(query, str):
+            raise RequestError(f"query: expected text (got {quoted(query)})")
         given = self._queries.vector(query)
         if len(given) != self.dimensions:
             raise EmbeddingMismatchError(

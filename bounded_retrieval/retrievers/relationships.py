@@ -26,7 +26,7 @@ from bounded_retrieval.contracts.relationships import (
     fold_name,
     fold_relation,
 )
-from bounded_retrieval.errors import SourceError
+from bounded_retrieval.errors import SourceError, quoted
 
 MAX_LINE_BYTES = 1_000_000
 """Longest accepted line, in bytes."""
@@ -37,6 +37,7 @@ MAX_LINE_BYTES = 1_000_000
 _Link = tuple[str, str, str, str, str]
 _NameRow = tuple[str, str, str]
 
+_Given = TypeVar("_Given", Relationship, EntityName)
 _Key = TypeVar("_Key")
 _Row = TypeVar("_Row")
 
@@ -55,11 +56,17 @@ class RelationshipStore:
     Args:
         relationships: repeats are held once.
         names: likewise.
+
+    Raises:
+        SourceError: one of them is something else.
     """
 
     def __init__(self, relationships: Iterable[Relationship] = (), names: Iterable[EntityName] = ()) -> None:
-        links = {(r.subject, r.object, r.source_unit, r.relation, r.source_fingerprint or "") for r in relationships}
-        self._hold(links, {(n.entity_id, n.source_unit, n.name) for n in names})
+        links = {
+            (r.subject, r.object, r.source_unit, r.relation, r.source_fingerprint or "")
+            for r in _each(relationships, Relationship, "relationships")
+        }
+        self._hold(links, {(n.entity_id, n.source_unit, n.name) for n in _each(names, EntityName, "names")})
 
     @classmethod
     def from_jsonl(cls, path: str | Path, *others: str | Path) -> Self:
@@ -72,7 +79,7 @@ class RelationshipStore:
         names: set[_NameRow] = set()
         shared: dict[str, str] = {}
         for file in (path, *others):
-            for where, record in _read_records(Path(file)):
+            for where, record in _read_records(_as_path(file)):
                 if "entity" in record:
                     names.add(_to_name(record, where, shared))
                 else:
@@ -86,8 +93,9 @@ class RelationshipStore:
 
         Raises:
             OSError: the file cannot be written; an old one is as it was.
+            SourceError: ``path`` is no path.
         """
-        target = Path(path)
+        target = _as_path(path)
         draft = target.with_name(f"{target.name}.{os.getpid()}.partial")
         try:
             with draft.open("w", encoding="utf-8", newline="\n") as file:
@@ -150,6 +158,22 @@ class RelationshipStore:
             yield {"subject": subject, "relation": relation, "object": object_id, "source_unit": source_unit, **held}
         for entity_id, source_unit, name in self._names:
             yield {"entity": entity_id, "name": name, "source_unit": source_unit}
+
+
+def _each(given: Iterable[_Given], kind: type[_Given], name: str) -> Iterator[_Given]:
+    if not hasattr(given, "__iter__"):
+        raise SourceError(f"{name}: expected any number of {kind.__name__} (got {quoted(given)})")
+    for position, item in enumerate(given, 1):
+        if not isinstance(item, kind):
+            raise SourceError(f"{name}: number {position} is no {kind.__name__} (got {quoted(item)})")
+        yield item
+
+
+def _as_path(given: str | Path) -> Path:
+    try:
+        return Path(given)
+    except TypeError:
+        raise SourceError(f"path: expected a path (got {quoted(given)})") from None
 
 
 def _relationship(link: _Link) -> Relationship:

@@ -58,10 +58,10 @@ from bounded_retrieval.retrievers._store_previous import PreviousGeneration
 from bounded_retrieval.retrievers._store_verify import verified_folder
 from bounded_retrieval.retrievers._vectors import VECTORS
 from bounded_retrieval.retrievers.bm25 import BM25Searcher
-from bounded_retrieval.retrievers.embeddings import builtin_embedding, embedding_identity, load_embedding
+from bounded_retrieval.retrievers.embeddings import builtin_embedding, check_embeds, embedding_identity, load_embedding
 from bounded_retrieval.retrievers.exact import EXACT_LIMIT, ExactSearcher
 from bounded_retrieval.retrievers.relationships import RelationshipStore
-from bounded_retrieval.retrievers.units import RowUnits
+from bounded_retrieval.retrievers.units import as_path
 
 __all__ = ["EXACT_LIMIT", "Index", "IndexReport", "Manifest", "Progress", "build_index", "open_index", "verify_index"]
 
@@ -75,16 +75,19 @@ class Index:
     Attributes:
         lexical: the BM25 searcher.
         dense: the dense searcher: exact, or with a Chroma store for more units than `EXACT_LIMIT`.
-        units: where the recheck reads current text.
         manifest: what the directory says of itself.
         relationships: the declared relationships, where the index was built with any.
     """
 
     lexical: BM25Searcher
     dense: ExactSearcher | AcceleratedSearcher
-    units: RowUnits
     manifest: Manifest
     relationships: RelationshipStore | None = None
+
+    @property
+    def units(self) -> BM25Searcher:
+        """Where the recheck reads current text: the lexical searcher, so that its edits count there, too."""
+        return self.lexical
 
     @property
     def built_with(self) -> dict[str, str]:
@@ -127,12 +130,13 @@ def open_index(directory: str | Path, *, embedding: Embeddings | None = None, ve
         verify: compare everything with its digest first, as `verify_index` does.
 
     Raises:
+        StoreError, ConfigurationError: ``directory`` is no path, ``embedding`` no embedding.
         StoreMissingError: there is no index.
         StoreVersionError: of another format, or with terms of another tokenizer.
         StoreCorruptError: damaged; names the file.
         EmbeddingMismatchError: built with another embedding, or with a foreign one and none is given.
     """
-    root = Path(directory)
+    root = as_path("directory", directory)
 
     def open_it(manifest: Manifest) -> Index:
         chosen = _matching_embedding(root, manifest, embedding)
@@ -149,9 +153,9 @@ def verify_index(directory: str | Path) -> Manifest:
     It takes the time of reading all files once, and needs no embedding.
 
     Raises:
-        StoreMissingError, StoreVersionError, StoreCorruptError: as `open_index`.
+        StoreError, StoreMissingError, StoreVersionError, StoreCorruptError: as `open_index`.
     """
-    root = Path(directory)
+    root = as_path("directory", directory)
 
     def verify(manifest: Manifest) -> Manifest:
         verified_folder(root, manifest)
@@ -212,7 +216,7 @@ def build_index(  # noqa: PLR0913  # all but two are keyword-only
 
     Raises:
         SourceError: a document is not usable, or there is none.
-        ConfigurationError: ``dense`` is something else.
+        ConfigurationError: ``dense`` is something else; embedding or relationships are none.
         StoreBusyError: another process is writing the index; it is not waited for.
         StoreError: the directory holds something else, or cannot be written: the disk is full, for example. The old
             index is as it was.
@@ -220,7 +224,9 @@ def build_index(  # noqa: PLR0913  # all but two are keyword-only
             ``keep`` also where anything in it is damaged.
         EmbeddingMismatchError: it was built with another embedding.
     """
-    root = Path(directory)
+    root = as_path("directory", directory)
+    if not isinstance(relationships, RelationshipStore | None):
+        raise ConfigurationError(f"relationships: expected a RelationshipStore (got {type(relationships).__name__})")
     if dense not in ("auto", "exact", "chroma"):
         raise ConfigurationError(f"dense: expected 'auto', 'exact' or 'chroma' (got {dense!r})")
     check_own(root)
@@ -267,6 +273,8 @@ def _read_previous(root: Path) -> Manifest | None:
 
 
 def _matching_embedding(root: Path, manifest: Manifest | None, given: Embeddings | None) -> Embeddings:
+    if given is not None:
+        check_embeds(given)
     if manifest is None:
         return load_embedding() if given is None else given
     if given is None:
@@ -297,7 +305,7 @@ def _open_generation(root: Path, manifest: Manifest, embedding: Embeddings) -> I
         relationships = _open_relationships(folder, manifest)
         opened.pop_all()
     dense = accelerated(exact, root, manifest, EXACT_LIMIT) if manifest.dense == "chroma" else exact
-    return Index(lexical, dense, lexical.units, manifest, relationships)
+    return Index(lexical, dense, manifest, relationships)
 
 
 def _open_relationships(folder: Path, manifest: Manifest) -> RelationshipStore | None:

@@ -23,7 +23,15 @@ from langchain_core.documents import Document
 
 from bounded_retrieval.contracts.candidate import Unit
 from bounded_retrieval.contracts.normalise import clean_text, fingerprint
-from bounded_retrieval.errors import SourceError, StoreCorruptError, StoreError, StoreMissingError, one_line, quoted
+from bounded_retrieval.errors import (
+    ConfigurationError,
+    SourceError,
+    StoreCorruptError,
+    StoreError,
+    StoreMissingError,
+    one_line,
+    quoted,
+)
 from bounded_retrieval.retrievers._units_writer import UnitsWriter
 
 _UNITS_PER_WRITE = 256
@@ -47,6 +55,17 @@ FROM pragma_page_count, pragma_page_size
 """
 
 
+def as_path(name: str, given: Any) -> Path:
+    """A caller's path.
+
+    Raises:
+        StoreError: it is something else, or holds a NUL; names the parameter.
+    """
+    if isinstance(given, (str, os.PathLike)) and "\0" not in str(given):
+        return Path(given)
+    raise StoreError(f"{name}: expected a path (got {quoted(given)})")
+
+
 def read_units(documents: Iterable[Document], id_key: str | None = None) -> Iterator[Unit]:
     """Turn documents into units, one by one: cleaned, each with its id, repeats left out.
 
@@ -56,7 +75,12 @@ def read_units(documents: Iterable[Document], id_key: str | None = None) -> Iter
 
     Raises:
         SourceError: a text is blank, or one id stands for two texts.
+        ConfigurationError: ``id_key`` is no text.
     """
+    if id_key is not None and not isinstance(id_key, str):
+        raise ConfigurationError(f"id_key: expected the name of a metadata field (got {quoted(id_key)})")
+    if not hasattr(documents, "__iter__"):
+        raise SourceError(f"documents: expected langchain Documents (got {quoted(documents)})")
     fingerprints: dict[str, bytes] = {}  # some 200 bytes for each unit, with its id
     for position, document in enumerate(documents, 1):
         if not isinstance(document, Document):

@@ -81,6 +81,7 @@ def read_runs(path: Path) -> Iterator[Run]:
     Raises:
         SourceError: names the file, and the line and the field where there is one.
     """
+    _check_exists(path)
     suffix = path.suffix.lower()
     if suffix not in (".json", ".jsonl"):
         raise SourceError(f"{path}: expected a .json or .jsonl file of runs")
@@ -95,6 +96,13 @@ def read_runs(path: Path) -> Iterator[Run]:
         yield run
     if empty:
         raise SourceError(f"{path}: empty (no run in it)")
+
+
+def _check_exists(path: Path) -> None:
+    try:
+        path.stat()
+    except OSError as error:
+        raise cannot_read(path, error) from error
 
 
 def _from_lines(path: Path) -> Iterator[_Placed]:
@@ -114,7 +122,7 @@ def _from_json(path: Path) -> Iterator[_Placed]:
     text = decode_utf8(read_bytes(path), str(path))
     if not text.strip():
         return
-    value = _parse(text, path, 1)
+    value = _parse(text.rstrip(), path, 1)
     if isinstance(value, list):
         yield from ((item, partial(_line_of, text, position)) for position, item in enumerate(value))
     else:

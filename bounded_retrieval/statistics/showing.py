@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from rich.text import Text
 
 from bounded_retrieval.contracts.wording import NOTES, printable
 from bounded_retrieval.errors import ConfigurationError, RequestError
+from bounded_retrieval.evaluation.writing import check_file, write_bytes
 from bounded_retrieval.statistics.counting import AMOUNTS, GOOD_END, Report
 from bounded_retrieval.statistics.reading import Kind
 from bounded_retrieval.statistics.rules import LEAST_RUNS
@@ -127,6 +129,7 @@ def check_picture(path: Path) -> None:
     Raises:
         RequestError: the name ends neither in .svg nor in .png.
         ConfigurationError: matplotlib is not installed; names the extra.
+        SourceError: the file cannot be written there.
     """
     if path.suffix.lower() not in PICTURES:
         raise RequestError(f"--plot {path}: expected a name that ends in {' or '.join(PICTURES)}")
@@ -135,6 +138,7 @@ def check_picture(path: Path) -> None:
     except ImportError as error:
         message = '--plot: matplotlib is not installed; run pip install "bounded-retrieval[plots]"'
         raise ConfigurationError(message) from error
+    check_file(path, "--plot")
 
 
 def draw_stop_reasons(report: Report, path: Path) -> None:
@@ -143,6 +147,7 @@ def draw_stop_reasons(report: Report, path: Path) -> None:
     Raises:
         RequestError: the name ends neither in .svg nor in .png.
         ConfigurationError: matplotlib is not installed.
+        SourceError: the file cannot be written.
     """
     check_picture(path)
     import matplotlib as mpl
@@ -157,7 +162,10 @@ def draw_stop_reasons(report: Report, path: Path) -> None:
         for kind, axes in zip(kinds, rows[:, 0], strict=True):
             _draw_bars(axes, kind, report[kind])
         is_svg = path.suffix.lower() == ".svg"
-        figure.savefig(path, metadata={"Date": None, "Creator": None} if is_svg else {"Software": None}, dpi=150)
+        metadata = {"Date": None, "Creator": None} if is_svg else {"Software": None}
+        drawn = io.BytesIO()
+        figure.savefig(drawn, format=path.suffix.lower().removeprefix("."), metadata=metadata, dpi=150)
+    write_bytes(path.parent, {path.name: drawn.getvalue()})
 
 
 def _draw_bars(axes: Axes, kind: Kind, counted: Report) -> None:

@@ -21,6 +21,12 @@ from bounded_retrieval.testing.fakes import ScriptedSearcher
 HALF = [Document(id=f"u{place}", page_content=text) for place, text in enumerate(["the pump", "a filter", "some sand"])]
 
 
+def candidate(threshold: float = 0.45, bound: float | None = 0.02, verdict: str = "certified") -> dict[str, Any]:
+    """Figures of one candidate."""
+    figures = {"threshold": threshold, "selection_loss": -0.1, "selection_dense_share": 0.5, "verdict": verdict}
+    return figures if bound is None else figures | {"certification_loss": 0.0, "upper_bound": bound}
+
+
 def calibration(**changes: Any) -> Calibration:
     """An artefact whose threshold is no assessor's default."""
     fields: dict[str, Any] = {
@@ -43,9 +49,7 @@ def calibration(**changes: Any) -> Calibration:
         },
         "fractions": {"selection": 0.5, "certification": 0.5},
         "seed": 3,
-        "candidates": (
-            CandidateFigures(threshold=0.45, selection_loss=-0.1, selection_dense_share=0.5, verdict="certified"),
-        ),
+        "candidates": (CandidateFigures(**candidate(changes.get("threshold", 0.45))),),
         "figures": {"fixed_dense": {"selection": 0.5}},
         "unit_lengths": {"units": 3},
         "versions": {"python": "3.11"},
@@ -87,7 +91,10 @@ def test_an_artefact_survives_its_file(assessor: str, tmp_path: Path) -> None:
         (b"", "not JSON"),
         (b"[]", "expected a JSON object (got a list)"),
         (b"{", "not JSON"),
-        (b"\xff\xfe", "cannot be read (UnicodeDecodeError)"),
+        (b"\xff\xfe", "byte 0 (0xff): the file looks like UTF-16; save it as UTF-8"),
+        (b'{"name": "caf\xe9"}', "byte 13 (0xe9): not UTF-8"),
+        (b'{"id":"a","text":"x"\n', "not JSON (Expecting ',' delimiter, column 21)"),
+        (b'{\n "id":"a"\n\n', "not JSON (Expecting ',' delimiter, line 2, column 10)"),
         (b"{}", "no calibration (format: expected bounded-retrieval-calibration-1, got None)"),
         (b'{"format": "bounded-retrieval-evaluation-1"}', "got 'bounded-retrieval-evaluation-1'"),
         (b'{"format": "a\\nb"}', r"got 'a\nb'"),
@@ -139,11 +146,80 @@ def test_a_field_that_is_not_what_it_should_be_is_named(changes: Any, field: str
     assert "\n" not in message
 
 
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"threshold": 0.0}, "candidates: threshold must be that of a certified candidate (0.0 is none of the"),
+        (
+            {"threshold": 0.9, "candidates": [candidate(), candidate(0.9, 0.7, "not_certified")]},
+            "candidates: threshold must be that of a certified candidate (0.9 is not certified)",
+        ),
+        ({"candidates": []}, "candidates: threshold must be that of a certified candidate (0.45 is none of the"),
+        ({"candidates": [candidate(), candidate()]}, "candidates: two candidates have one threshold"),
+        (
+            {"candidates": [candidate(bound=None)]},
+            "candidates: the candidate 0.45 is certified, so upper_bound must be a number (got None)",
+        ),
+        (
+            {"candidates": [candidate(bound=0.020001)]},
+            "candidates: the candidate 0.45 is certified with upper_bound 0.020001, which contradicts epsilon 0.02",
+        ),
+        (
+            {"candidates": [candidate(), candidate(0.5, 0.01, "not_certified")]},
+            "candidates: the candidate 0.5 is not_certified with upper_bound 0.01, which contradicts epsilon 0.02",
+        ),
+        (
+            {"candidates": [candidate(), candidate(0.5, 0.7, "not_tested")]},
+            "candidates: the candidate 0.5 is not_tested, but the candidates are tested in this order until one",
+        ),
+        (
+            {"candidates": [candidate(0.5, 0.7, "not_certified"), candidate()]},
+            "candidates: the candidate 0.45 is certified, but the candidates are tested in this order until one",
+        ),
+        (
+            {"candidates": [candidate(), candidate(0.5, 0.7, "not_certified"), candidate(0.6, 0.7, "not_tested")]},
+            "candidates: the candidate 0.6 is not_tested, so upper_bound must be null (got 0.7)",
+        ),
+        ({"candidates": [candidate() | {"selection_loss": 9.0}]}, "candidates.0.selection_loss: "),
+        ({"candidates": [candidate() | {"selection_dense_share": -3.0}]}, "candidates.0.selection_dense_share: "),
+        ({"slices": {}}, "slices: slice selection is missing (got '')"),
+        (
+            {"slices": {"selection": {"queries": 10, "fingerprint": "s"}}},
+            "slices: slice certification is missing (got 'selection')",
+        ),
+    ],
+)
+def test_an_artefact_that_contradicts_itself_is_refused(
+    changes: Any, problem: str, written: Callable[..., Path]
+) -> None:
+    """In one line with the file and the field: what it names as certified must have been."""
+    path = written(**changes)
+    with pytest.raises(SourceError) as caught:
+        Calibration.from_file(path)
+    assert str(caught.value).startswith(f"{path}: calibration.{problem}")
+    assert "\n" not in str(caught.value)
+    assert "; " not in str(caught.value)
+
+
+def test_candidates_after_the_first_that_failed_are_not_tested(written: Callable[..., Path]) -> None:
+    """A bound that is told as epsilon may have been above it."""
+    tested = [candidate(), candidate(0.9, 0.02, "not_certified"), candidate(0.5, None, "not_tested")]
+    found = Calibration.from_file(written(candidates=tested))
+    assert [each.verdict for each in found.candidates] == ["certified", "not_certified", "not_tested"]
+
+
+def test_a_byte_order_mark_is_no_part_of_an_artefact(tmp_path: Path) -> None:
+    """As in every other file that is read."""
+    path = tmp_path / "calibration.json"
+    path.write_text(calibration().to_json(), encoding="utf-8-sig")
+    assert Calibration.from_file(path) == calibration()
+
+
 def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     """Missing, a folder, or larger than any calibration."""
-    with pytest.raises(SourceError, match=r"gone\.json: cannot be read \(FileNotFoundError\)"):
+    with pytest.raises(SourceError, match=r"gone\.json: cannot be read \(No such file or directory\)"):
         Calibration.from_file(tmp_path / "gone.json")
-    with pytest.raises(SourceError, match=r"cannot be read \(IsADirectoryError\)"):
+    with pytest.raises(SourceError, match=r"cannot be read \(Is a directory\)"):
         Calibration.from_file(tmp_path)
     large = tmp_path / "large.json"
     large.write_bytes(b" " * (MAX_FILE_BYTES + 1))

@@ -228,3 +228,37 @@ def test_other_fields_do_not_matter(filter: dict[str, Any], unit: dict[str, Any]
     """Whether a unit passes depends on nothing but the fields that are named."""
     read = {field: value for field, value in unit.items() if field in fields_of(filter)}
     assert compile_filter(filter)(read) is compile_filter(filter)(unit)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["2026-12-01", "2024-02-29", "2026-12-01T23:59:59", "2026-12-01T00:00:00Z", "2026-12-01T00:00:00.123456789+00:00"],
+)
+def test_a_day_that_exists_is_a_date(text: str) -> None:
+    """With or without a time, in UTC."""
+    assert compile_filter({"until": {"$date": True}})({"until": text})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2026-13-01",
+        "2026-00-01",
+        "2026-12-00",
+        "2026-11-31",
+        "2025-02-29",
+        "0000-01-01",
+        "2099-19-39T29:59:59",
+        "2026-12-01T24:00:00",
+        "2026-12-01T23:60:00",
+        "2026-12-01 10:00:00",
+        "2026-12-01T10:00:00+01:00",
+        "20261201",
+        "\uff12026-12-01",
+        "soon",
+    ],
+)
+def test_a_day_that_does_not_exist_is_no_date(text: str) -> None:
+    """Whatever its form, it is ordered against no other day, so that a view denies what carries it."""
+    assert not compile_filter({"until": {"$date": True}})({"until": text})
+    assert compile_filter({"until": {"$date": False}})({"until": text})

@@ -15,7 +15,14 @@ from hypothesis import strategies as st
 from langchain_core.documents import Document
 
 from bounded_retrieval.contracts.candidate import Candidate, Unit, searchable_text
-from bounded_retrieval.contracts.normalise import clean_metadata, clean_text, content_id, fingerprint
+from bounded_retrieval.contracts.normalise import (
+    clean_metadata,
+    clean_text,
+    content_id,
+    fingerprint,
+    part_id,
+    source_of_part,
+)
 
 untimed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -206,3 +213,20 @@ def test_sets_become_sorted_lists() -> None:
         {"groups": ["a", "b"], "codes": [1, 2]},
         False,
     )
+
+
+@pytest.mark.parametrize("source", ["guide.md", "a/b#c.md", "a-0123456789abcdef.md", "line\nbreak.md"])
+@pytest.mark.parametrize("slug", ["", "install", "two-words"])
+def test_a_parts_id_names_its_source(source: str, slug: str) -> None:
+    """Whatever the source and the heading, and equal for equal text only."""
+    made = part_id(source, slug, "text")
+    assert source_of_part(made) == source
+    assert (made == part_id(source, slug, "text"), made == part_id(source, slug, "other")) == (True, False)
+
+
+@pytest.mark.parametrize(
+    "unit_id", ["guide.md", "guide.md#install", "guide.md#0123", "#0123456789abcdef", "guide.md#x-0123456789abcdeF", ""]
+)
+def test_other_ids_name_no_source(unit_id: str) -> None:
+    """No digest of that length, or nothing before it."""
+    assert source_of_part(unit_id) is None

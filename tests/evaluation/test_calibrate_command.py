@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_world import BASIC, CERTIFIED, DECLARED, QUERIES, Place, one_line, query_text
+from small_world import BASIC, CERTIFIED, DECLARED, HITS, QUERIES, Place, one_line, query_text, scripted, write_beir
 
 from bounded_retrieval.console import make_console
 from bounded_retrieval.contracts.calibration import Calibration
@@ -84,7 +84,10 @@ def test_a_refusal_writes_nothing_names_the_best_fixed_policy_and_exits_with_2(
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        (["--final", "0.5"], "manuals: slice selection needs at least 10 queries (got 8)"),
+        (
+            ["--final", "0.5"],
+            "selection needs at least 10 judged queries (got 8 of 30, for a share of 0.25); 40 in all are enough where",
+        ),
         (["--final", "0.6"], "final: 0 to 0.5 (got 0.6)"),
         (["--final", "-0.1"], "final: 0 to 0.5 (got -0.1)"),
         (["--threshold", "1.5"], "threshold: 0 to 1 (got 1.5)"),
@@ -125,6 +128,31 @@ def test_where_the_artefact_cannot_be_written_nothing_is_run(run: Any, place: Pl
         assert named in one_line(err)
         assert "searching" not in err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_too_few_queries_are_said_before_an_index_is_built(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The slice, its share and how many are enough."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folder = write_beir(tmp_path / "manuals", scripted([HITS] * 15)["collection"])
+    code, out, err = run("calibrate", folder, *DECLARED, "--out", tmp_path / "c.json")
+    assert (code, out) == (2, "")
+    assert err == (
+        "bounded-retrieval: manuals: slice selection needs at least 10 judged queries (got 8 of 15, for a share of "
+        "0.5); 20 in all are enough where none are nearly alike\n"
+    )
+    assert not (tmp_path / "cache").exists()
+
+
+def test_a_folder_that_may_not_be_written_to_is_said_before_anything_is_run(
+    run: Any, place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the words of the other commands."""
+    monkeypatch.setattr("os.access", lambda *_: False)
+    code, out, err = run("calibrate", place.folder, *DECLARED, "--out", tmp_path / "c.json")
+    assert (code, out, one_line(err)) == (2, "", f"bounded-retrieval: {tmp_path}: cannot be written to")
+    assert "searching" not in err
 
 
 # The artefact in other commands
@@ -186,6 +214,8 @@ def test_every_policy_beside_a_calibration_has_its_limits(
         ),
         ({"fusion": "sum"}, "fusion: unknown name 'sum'"),
         ({"threshold": 2}, "changed.json: calibration.threshold"),
+        ({"threshold": 0.7}, "changed.json: calibration.candidates: threshold must be that of a certified candidate"),
+        ({"slices": {}}, "changed.json: calibration.slices: slice selection is missing"),
         ({"format": "bounded-retrieval-calibration-0"}, "changed.json: no calibration (format: expected"),
     ],
 )
@@ -226,8 +256,9 @@ def test_a_slice_that_is_not_the_one_that_was_drawn_is_refused(
 def test_a_question_is_decided_as_certified(run: Any, place: Place, artefact: Path, tmp_path: Path) -> None:
     """Threshold, depths and assessor stand in the trace; another threshold in the artefact decides otherwise."""
     reasons = {}
+    first = json.loads(artefact.read_text(encoding="utf-8"))["candidates"][0] | {"verdict": "certified"}
     for threshold in (0.4, 0.45):
-        path = changed(artefact, tmp_path, threshold=threshold)
+        path = changed(artefact, tmp_path, threshold=threshold, candidates=[first | {"threshold": threshold}])
         code, out, _ = run("ask", query_text(0), "--index", place.index, "--calibration", path, "--json", "--trace")
         found = json.loads(out)
         assert code == 0

@@ -92,6 +92,10 @@ BAD = {
     "blank query": ("query,ids\nwhat,d1\n ,d2\n", "line 3: query is missing or blank"),
     "another text": ("id,query,ids\nq1,what,d1\nq1,which,d2\n", "line 3: query id 'q1' has another text"),
     "own grade": ("query,ids\nwhat,d1=high\n", "line 2: grade must be a whole number .*'d1=high'.*grade column"),
+    "own grade too long": (
+        "query,ids\nwhat,d1=99999999999999999999\n",
+        "line 2: grade must be a whole number of at most 9 digits .*'d1=99999999999999999999'",
+    ),
     "grade": ("query,unit_id,grade\nwhat,d1,2\nwhich,d1,1.5\n", "line 3: grade must be a whole number .*'1.5'"),
     "blank grade": ("query,unit_id,grade\nwhat,d1,\n", "line 2: grade must be a whole number"),
     "conflict": ('query,ids\n"what",d1\n\nwhat,d1=2\n', "line 4: unit 'd1' has grade 2 .* and grade 1 in line 2"),

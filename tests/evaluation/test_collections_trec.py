@@ -139,13 +139,16 @@ def test_json_queries_beside_judgements_of_trec_make_a_trec_folder(folder: Path)
 def test_files_in_question_are_named(folder: Path) -> None:
     """Two files of judgements are not decided between, and one given decides; neither is read as documents."""
     (folder / "qrels.part2").write_text("301 0 FT-3 1\n", encoding="utf-8")
-    with pytest.raises(SourceError, match=r"judgements .*: qrels.part2, qrels.txt; name one with qrels="):
+    with pytest.raises(
+        SourceError, match=r"judgements .*: qrels.part2, qrels.txt; name one as qrels \(on .*: --qrels\)$"
+    ):
         load_collection(folder)
     collection = load_collection(folder, qrels=folder / "qrels.part2")
     assert collection.judgements == {"301": {"FT-3": 1}}
     assert len(list(collection.documents())) == 3
     (folder / "queries.tsv").write_text("301\tpumps\n", encoding="utf-8")
-    with pytest.raises(SourceError, match=r"queries .*: queries.tsv, topics.301-302.txt; name one with queries="):
+    named = r"queries .*: queries.tsv, topics.301-302.txt; name one as queries \(on the command line: --queries\)$"
+    with pytest.raises(SourceError, match=named):
         load_collection(folder, qrels=folder / "qrels.txt")
 
 
@@ -193,10 +196,14 @@ def test_a_file_of_documents_goes_with_queries_and_judgements(folder: Path) -> N
     assert (collection.name, collection.kind) == ("ft911", "trec")
     assert collection.fingerprint == load_collection(folder).fingerprint
     assert [unit.metadata["source"] for unit in collection.documents()] == ["ft911"] * 3
-    with pytest.raises(RequestError, match="qrels= is missing"):
+    with pytest.raises(RequestError, match="missing: qrels; on the command line: --queries and --qrels"):
         load_collection(corpus, queries=topics)
-    with pytest.raises(RequestError, match="queries= is missing"):
+    with pytest.raises(RequestError, match="missing: queries and qrels; "):
         load_collection(corpus)
+    with pytest.raises(RequestError, match=r"^split: a file given as qrels has no splits \(got 'dev'\)$"):
+        load_collection(corpus, split="dev", queries=topics, qrels=qrels)
+    with pytest.raises(RequestError, match="missing: queries; "):
+        load_collection(corpus, qrels=qrels)
 
 
 def test_there_are_no_splits(folder: Path) -> None:

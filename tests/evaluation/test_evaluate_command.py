@@ -14,7 +14,13 @@ from bounded_retrieval.retrievers.store import open_index
 
 PROMISED = {"ndcg@4", "recall@4", "queries", "calls", "dense_calls", "rows", "reads", "stop_reasons"}
 NAMED = {"fixed_lexical", "fixed_dense", "always_continue", "reference", "adaptive"}
+WHOLE = "expected a whole number of at most 18 digits"
 FULL = ["--policies", "fixed_lexical,fixed_dense,reference", "--live", "1", "--resamples", "100"]
+
+
+def embeds_nothing(*_: Any) -> None:
+    """Stands for a model that must not be asked."""
+    raise AssertionError("a unit was embedded")
 
 
 def test_json_has_every_policy_and_figure_of_the_contract_and_nothing_else(run: Any, place: Place) -> None:
@@ -87,7 +93,7 @@ def test_the_index_is_kept_and_a_second_evaluation_embeds_no_unit(
 ) -> None:
     """Nothing is indexed again."""
     before = {path: path.stat().st_mtime_ns for path in place.index.rglob("manifest.json")}
-    monkeypatch.setattr(embeddings.MiniLMEmbeddings, "embed_documents", None)
+    monkeypatch.setattr(embeddings.MiniLMEmbeddings, "embed_documents", embeds_nothing)
     code, out, err = run("evaluate", place.folder, *BASIC, "--json")
     assert (code, json.loads(out)["policies"]["fixed_dense"]["queries"]) == (0, QUERIES)
     assert "indexing" not in err
@@ -123,7 +129,7 @@ def test_a_kept_index_of_an_older_version_is_built_again(
     older = json.loads(manifest.read_text(encoding="utf-8"))
     older["tokenizer"] = "older"
     manifest.write_text(json.dumps(older), encoding="utf-8")
-    monkeypatch.setattr(embeddings.MiniLMEmbeddings, "embed_documents", None)
+    monkeypatch.setattr(embeddings.MiniLMEmbeddings, "embed_documents", embeds_nothing)
     code, out, err = run("evaluate", place.folder, *BASIC, "--json")
     assert (code, json.loads(out)["policies"]["fixed_dense"]["queries"]) == (0, QUERIES)
     assert "indexing the collection once" in err
@@ -164,6 +170,21 @@ def test_limits_hold_for_every_policy(run: Any, place: Place) -> None:
         assert found["dense_calls"] == (QUERIES if name == "fixed_dense" else 0)
 
 
+@pytest.mark.parametrize("command", [["evaluate"], ["calibrate"]])
+def test_the_help_says_that_a_limit_may_be_raised(run: Any, command: list[str]) -> None:
+    """An experiment sets its limits; only a question may do no more than lower them."""
+    code, out, _ = run(*command, "--help")
+    assert code == 0
+    assert "set a limit of every run, as in --limit max_rows=8" in " ".join(out.split())
+    assert "lower a limit" in " ".join(run("ask", "--help")[1].split())
+
+
+def test_a_limit_may_be_raised(run: Any, place: Place) -> None:
+    """Above what a run has by default."""
+    code, out, _ = run("evaluate", place.folder, *BASIC, "--limit", "max_rows=8", "--json")
+    assert (code, json.loads(out)["settings"]["limits"]["max_rows"]) == (0, 8)
+
+
 def test_policies_are_those_that_were_named_and_their_arms(run: Any, place: Place) -> None:
     """With blanks between them, and a threshold."""
     policies = "fixed_dense, adaptive:term_coverage@0.3"
@@ -185,7 +206,12 @@ def test_policies_are_those_that_were_named_and_their_arms(run: Any, place: Plac
         (["--policies", "adaptiv"], "policies: unknown policy 'adaptiv'"),
         (["--policies", "adaptive:best"], "assessor: unknown name 'best'"),
         (["--policies", "adaptive@2"], "policies: 'adaptive@2' has a threshold that is not from 0 to 1"),
-        (["--limit", "max_rows=1000"], "max_rows"),
+        (["--limit", "max_rows=1000"], "--limit.max_rows: Input should be less than or equal to 200 (got 1000)"),
+        (["--limit", "max_rows=-1"], "--limit.max_rows: Input should be greater than or equal to 0 (got -1)"),
+        (["--limit", f"max_rows={'9' * 19}"], f"--limit max_rows: {WHOLE} (got '{'9' * 19}')"),
+        (["--limit", "max_rows=4.5"], f"--limit max_rows: {WHOLE} (got '4.5')"),
+        (["--policies", ""], "--policies: at least one name is expected (got '')"),
+        (["--policies", " ,"], "--policies: at least one name is expected (got ' ,')"),
         (["--limit", "rows=4"], "rows"),
         (["--limit", "max_rows"], "--limit: expected NAME=N"),
         (["--limit", "deadline_ms=1000"], "deadline_ms: an experiment has none (got 1000)"),
@@ -195,7 +221,7 @@ def test_policies_are_those_that_were_named_and_their_arms(run: Any, place: Plac
         (["--live", "-1"], "live: 0 or more (got -1)"),
         (["--seed", "-1"], "seed: 0 or more (got -1)"),
         (["--slice", "final"], "slice: needs the calibration that drew it (--calibration FILE)"),
-        (["--calibration", "gone.json"], "gone.json: cannot be read (FileNotFoundError)"),
+        (["--calibration", "gone.json"], "gone.json: cannot be read (No such file or directory)"),
         (["--split", "train"], "train"),
         (["--index", "gone"], "gone"),
         (["--queries", "gone.jsonl"], "gone.jsonl"),
@@ -222,6 +248,42 @@ def test_a_place_that_cannot_be_written_to_is_said_before_anything_is_run(
     assert "report: not a folder" in one_line(err)
     assert "searching" not in err
     assert (tmp_path / "report").read_text(encoding="utf-8") == "mine"
+
+
+def test_pictures_that_cannot_be_written_are_said_before_anything_is_run(
+    run: Any, place: Place, tmp_path: Path
+) -> None:
+    """A file where their folder should be."""
+    (tmp_path / "plots").write_text("mine", encoding="utf-8")
+    code, out, err = run("evaluate", place.folder, *BASIC, "--out", tmp_path)
+    assert (code, out) == (2, "")
+    assert "plots: not a folder; a folder to write to is expected" in one_line(err)
+    assert "searching" not in err
+
+
+LABELS = "(missing: queries and qrels; on the command line: --queries and --qrels)"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("faq.md", f"faq.md: a file of documents needs queries and qrels beside it, each a file {LABELS}"),
+        (
+            "handbook",
+            "handbook: no judgements (a file named *qrels*) there; name the file as qrels (on the command line: --qrels)",
+        ),
+    ],
+)
+def test_labels_that_are_missing_are_named_for_the_command_line_and_for_python(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, message: str
+) -> None:
+    """The parameter's name is no option, so both are told."""
+    monkeypatch.chdir(tmp_path)
+    Path("faq.md").write_text("# Pumps", encoding="utf-8")
+    Path("handbook").mkdir()
+    Path("handbook/pumps.md").write_text("# Pumps", encoding="utf-8")
+    code, out, err = run("evaluate", name)
+    assert (code, out, one_line(err)) == (2, "", f"bounded-retrieval: {message}")
 
 
 @pytest.mark.parametrize("collection", ["gone", "corpus.txt"])

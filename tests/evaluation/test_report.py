@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -10,8 +11,8 @@ from sample_report import kitchen_report, kitchen_timings
 
 from bounded_retrieval.errors import ConfigurationError, RequestError, SourceError
 from bounded_retrieval.evaluation.plots import PICTURES
-from bounded_retrieval.evaluation.report import check_plots, write_report
-from bounded_retrieval.evaluation.writing import check_folder, write_bytes
+from bounded_retrieval.evaluation.report import check_plots, check_report_folder, write_report
+from bounded_retrieval.evaluation.writing import check_file, check_folder, write_bytes
 
 
 def relative(paths: list[Path], folder: Path) -> list[str]:
@@ -145,11 +146,38 @@ def test_a_folder_that_may_not_be_written_to_is_refused(tmp_path, monkeypatch):
         check_folder(tmp_path / "new")
 
 
+def test_pictures_that_could_not_be_written_are_said_beforehand(tmp_path):
+    """Their folder is named, where there are to be any; nothing is created."""
+    (tmp_path / "plots").write_bytes(b"mine")
+    with pytest.raises(SourceError, match=f"^{tmp_path}/plots: not a folder; a folder to write to is expected$"):
+        check_report_folder(tmp_path, plots=True)
+    check_report_folder(tmp_path, plots=False)
+    assert everything(tmp_path) == {"plots": b"mine"}
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link"])
+def test_what_is_no_file_is_not_replaced_by_one(tmp_path, kind):
+    """A pipe, or a link to a device, is refused by name."""
+    path = tmp_path / "c.json"
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/dev/null")
+    with pytest.raises(SourceError, match=f"^{path}: not a regular file$"):
+        check_file(path, "--out")
+
+
+def test_a_name_too_long_for_a_file_is_one_line(tmp_path):
+    """With the operating system's reason, before anything is done for the file."""
+    with pytest.raises(SourceError, match=r"json: cannot be written \(File name too long\)$"):
+        check_file(tmp_path / f"{'n' * 300}.json", "--out")
+
+
 def test_files_are_written_whole_or_not_at_all(tmp_path):
     """New and old files get their contents; one that cannot be replaced is named and leaves nothing beside it."""
     (tmp_path / "old").write_bytes(b"before")
     (tmp_path / "folder").mkdir()
     assert write_bytes(tmp_path, {"old": b"after", "new": b""}) == [tmp_path / "old", tmp_path / "new"]
-    with pytest.raises(SourceError, match=r"folder: cannot be written \(IsADirectoryError\)"):
+    with pytest.raises(SourceError, match=r"folder: cannot be written \(Is a directory\)"):
         write_bytes(tmp_path, {"folder": b"x"})
     assert everything(tmp_path) == {"old": b"after", "new": b""}

@@ -176,8 +176,13 @@ def test_each_query_is_searched_once_whatever_is_tried() -> None:
 @pytest.mark.parametrize(
     ("queries", "fractions", "named"),
     [
-        (19, {}, "manuals: slice certification needs at least 10 queries (got 9)"),
-        (40, {"fractions": THREE_WAYS}, "manuals: slice final needs at least 10 queries (got 8)"),
+        (19, {}, "certification needs at least 10 judged queries (got 9 of 19, for a share of 0.5); 20 in all"),
+        (1, {}, "selection needs at least 10 judged queries (got 1 of 1, for a share of 0.5); 20 in all"),
+        (
+            40,
+            {"fractions": THREE_WAYS},
+            "final needs at least 10 judged queries (got 8 of 40, for a share of 0.2); 50 in all",
+        ),
     ],
 )
 def test_too_few_queries_are_refused_before_any_search(queries: int, fractions: Any, named: str) -> None:
@@ -185,14 +190,14 @@ def test_too_few_queries_are_refused_before_any_search(queries: int, fractions: 
     world = by_turns(GOOD_STOP, queries=queries)
     with pytest.raises(SourceError) as caught:
         calibrated(world, replace(SETTINGS, **fractions))
-    assert str(caught.value) == named
+    assert str(caught.value) == f"manuals: slice {named} are enough where none are nearly alike"
     assert world["lexical"].calls == world["dense"].calls == []
 
 
 def test_queries_without_a_relevant_unit_are_in_no_slice() -> None:
     """They do not count among the ten either."""
     world = by_turns(GOOD_STOP, (5, "rab", "cde", {"r": 0}), queries=30)
-    with pytest.raises(SourceError, match=r"got [78]\)"):
+    with pytest.raises(SourceError, match=r"got [78] of 15, for a share of 0\.5\)"):
         calibrated(world)
 
 

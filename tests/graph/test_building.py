@@ -154,6 +154,15 @@ def test_the_reference_preset_cannot_be_mixed(other: dict[str, Any]) -> None:
         create_bounded_retrieval(lexical(), preset="reference", **other)
 
 
+class Own(TermCoverage):
+    """An application's assessor, which takes any threshold."""
+
+    name = "own_coverage"
+
+    def __post_init__(self) -> None:
+        """Check nothing."""
+
+
 REFUSED = [
     ({}, ConfigurationError, "lexical, dense: at least one of the two searchers is needed"),
     ({"lexical": 5}, ConfigurationError, r"lexical: expected a searcher.*\(got builtins\.int\)"),
@@ -181,14 +190,14 @@ REFUSED = [
         r"assessor: expected an object with assess\(given\) \(got int\)",
     ),
     (
-        {"lexical": lexical(), "assessor": TermCoverage(default_threshold=7)},
+        {"lexical": lexical(), "assessor": Own(default_threshold=7)},
         RequestError,
-        r"term_coverage\.default_threshold: .*\(got 7\)",
+        r"own_coverage\.default_threshold: .*\(got 7\)",
     ),
     (
-        {"lexical": lexical(), "assessor": TermCoverage(default_threshold=float("nan"))},
+        {"lexical": lexical(), "assessor": Own(default_threshold=float("nan"))},
         RequestError,
-        r"term_coverage\.default_threshold: ",
+        r"own_coverage\.default_threshold: ",
     ),
     ({"lexical": lexical(), "threshold": 1.5}, RequestError, r"create_bounded_retrieval\.threshold: .*\(got 1\.5\)"),
     ({"lexical": lexical(), "policy": "greedy"}, RequestError, r"create_bounded_retrieval\.policy: .*\(got 'greedy'\)"),

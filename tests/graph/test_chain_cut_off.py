@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from chain_inventory import aask, ask, build, endless, given, says
+from chain_inventory import QUESTION, aask, ask, build, endless, given, says
 
 from bounded_retrieval.contracts.chain import ChainLimits
+from bounded_retrieval.policies.planners import TemplatePlanner
 
 LIMITS = ChainLimits(deadline_ms=300)
 FAILED = {"planner": "planner_failed", "reader": "reader_failed", "sufficiency": "sufficiency_failed"}
@@ -72,6 +73,53 @@ def test_after_the_deadline_no_clarifier_is_asked(gate: threading.Event) -> None
     result = ask(None, **given_up, clarifier=lambda *given: asked.append(given))
     assert (result.stop_reason, asked) == ("deadline_exceeded", [])
     assert result.clarification == f"What more can you say about this: {result.unresolved[0]}"
+
+
+class Unfinished:
+    """A planner that always has another query; what remains is said by a function."""
+
+    def __init__(self, remaining: Callable[..., Any]) -> None:
+        self.remaining = remaining
+        self.plan = endless
+
+
+@pytest.mark.parametrize(("is_async", "awaited"), [(False, False), (False, True), (True, True)])
+def test_a_planner_that_hangs_over_what_remains_leaves_the_question_open(
+    gate: threading.Event, is_async: bool, awaited: bool
+) -> None:
+    """It is waited for no longer than the deadline leaves."""
+    planner = Unfinished(hanging(gate, is_async=is_async))
+    limits = ChainLimits(max_hops=1, deadline_ms=300)
+    result = (aask if awaited else ask)(None, planner, limits=limits)
+    assert (result.stop_reason, result.unresolved) == ("depth_cap", (QUESTION,))
+
+
+def test_after_the_deadline_nobody_is_asked_what_remains(gate: threading.Event) -> None:
+    """But declared templates, which only have to be read: they stay open."""
+    asked: list[Any] = []
+    late = {"reader": hanging(gate, is_async=False), "limits": LIMITS}
+    result = ask(None, Unfinished(lambda *_: asked.append(1)), **late)
+    assert (result.stop_reason, result.unresolved[-1], asked) == ("deadline_exceeded", QUESTION, [])
+    templates = TemplatePlanner(["Who keeps the key?", "Where does #1 live?"])
+    assert "Where does #1 live?" in ask(None, templates, **late).unresolved
+
+
+def test_what_remains_may_be_said_asynchronously() -> None:
+    """It is awaited under ainvoke; under invoke nobody can wait for it, and the question itself is open."""
+
+    async def the_rest(*_: Any) -> list[str]:
+        return ["the rest"]
+
+    one_hop = ChainLimits(max_hops=1)
+    assert "the rest" in aask(None, Unfinished(the_rest), limits=one_hop).unresolved
+    assert ask(None, Unfinished(the_rest), limits=one_hop).unresolved == (QUESTION,)
+
+
+def test_what_remains_may_be_one_text() -> None:
+    """A text is one open part, and not as many as it has letters."""
+    result = ask(None, Unfinished(lambda *_: "the rest"), limits=ChainLimits(max_hops=1))
+    assert "the rest" in result.unresolved
+    assert "t" not in result.unresolved
 
 
 @pytest.mark.parametrize("part", PARTS)

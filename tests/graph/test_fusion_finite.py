@@ -1,8 +1,9 @@
-"""A fusion of one's own whose scores are no finite numbers: ranks take its place, and the trace can be read back."""
+"""A fusion of one's own whose answer is no ranking: reciprocal ranks take its place, and the trace can be read back."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -31,9 +32,22 @@ class Odd:
         return [*most, replace(last, **self.changes)]
 
 
-def run(fusion: Any) -> tuple[EvidencePacket, DecisionTrace]:
+class Answering:
+    """Gives what a function makes of the ranking by reciprocal ranks."""
+
+    name = "answering"
+
+    def __init__(self, answer: Callable[[list[FusedUnit]], Any]) -> None:
+        self.answer = answer
+
+    def fuse(self, rankings: Rankings) -> Any:
+        """That."""
+        return self.answer(ReciprocalRankFusion().fuse(rankings))
+
+
+def run(fusion: Any, **options: Any) -> tuple[EvidencePacket, DecisionTrace]:
     """One run over both channels."""
-    builder = create_bounded_retrieval(lexical(), dense(), policy="always_continue", fusion=fusion)
+    builder = create_bounded_retrieval(lexical(), dense(), policy="always_continue", fusion=fusion, **options)
     result = builder.compile().invoke({"query": QUERY})
     return EvidencePacket.from_result(result), DecisionTrace.from_result(result)
 
@@ -70,3 +84,41 @@ def test_a_fusion_of_finite_numbers_stands() -> None:
     assert [item.unit_id for item in packet.items] == [
         unit.unit_id for unit in last(trace).ranking[: len(packet.items)]
     ]
+
+
+def fail(_: Any) -> None:
+    """Raises."""
+    raise ZeroDivisionError("no weights")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        lambda ranking: ranking * 5,
+        lambda ranking: ranking[:-1],
+        lambda ranking: [replace(ranking[0], unit_id="nobody"), *ranking[1:]],
+        lambda ranking: [ranking[0], *ranking[:-1]],
+        lambda _: None,
+        lambda ranking: [unit.unit_id for unit in ranking],
+        fail,
+    ],
+    ids=["repeated", "one left out", "unknown", "one twice, one left out", "nothing", "ids", "raises"],
+)
+def test_ranks_decide_instead_of_a_fusion_that_does_not_rank_what_was_returned(answer: Any) -> None:
+    """Every unit exactly once, or the order is that of reciprocal ranks; no limit is passed and the run says so."""
+    packet, trace = run(Answering(answer))
+    by_rank, _ = run(ReciprocalRankFusion())
+    assert packet.items == by_rank.items
+    assert packet.usage == by_rank.usage
+    assert len(packet.items) == packet.usage.units == 4
+    assert packet.notes == (*by_rank.notes, "fused_by_rank")
+    assert last(trace).fused_by == "rrf"
+
+
+def test_what_a_fusion_raised_is_told_to_the_diagnostics_alone() -> None:
+    """The sink gets the error; the packet and the trace do not."""
+    told: list[Any] = []
+    packet, trace = run(Answering(fail), diagnostics=told.append)
+    (record,) = told
+    assert (record["event"], type(record["error"])) == ("fusion_failed", ZeroDivisionError)
+    assert "no weights" not in trace.to_json() + packet.model_dump_json()

@@ -261,6 +261,27 @@ def test_a_run_is_replayed_from_a_redacted_trace() -> None:
     assert replayed == outcome.packet
 
 
+def test_a_run_is_replayed_with_what_a_unit_source_gives() -> None:
+    """LangChain documents by id will do, as ``fetch`` gives them."""
+    words, meanings = lexical(), dense()
+    outcome = fused(words, meanings)
+    assert replay(outcome.trace, {**meanings.held, **words.held}) == outcome.packet
+
+
+def test_a_run_is_not_replayed_without_its_units_or_with_others() -> None:
+    """One that was ranked is missing, or has another length: the error names it, and no other packet is made."""
+    words, meanings = lexical(), dense()
+    trace = fused(words, meanings).trace
+    units = units_of(words, meanings)
+    with pytest.raises(RequestError, match=r"^units: 1 of 4 are missing, the first 'a'$"):
+        replay(trace, {unit_id: unit for unit_id, unit in units.items() if unit_id != "a"})
+    with pytest.raises(RequestError, match=r"^units: 4 of 4 are missing"):
+        replay(trace, {})
+    longer = units["b"].model_copy(update={"text": units["b"].text + "!"})
+    with pytest.raises(RequestError, match=r"^units: 'b' had 22 characters \(got 23\)$"):
+        replay(trace, {**units, "b": longer})
+
+
 def test_a_trace_is_not_replayed_with_other_settings() -> None:
     """Another weight makes another ranking, which is not what the trace says; the right weight is accepted."""
     words, meanings, fusion = lexical(), dense(), ScoreFusion(dense_weight=0.4)

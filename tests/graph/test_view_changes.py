@@ -108,7 +108,9 @@ def traces_of_the_first(given: Any) -> list[str]:
 
 def replayed(outcome: Outcome) -> bool:
     """Whether the trace gives the packet again."""
-    units = {item.unit_id: held(item.unit_id) for item in outcome.packet.items}
+    ended = outcome.trace.events[-1]
+    assert isinstance(ended, EvidencePacked)
+    units = {unit_id: held(unit_id) for unit_id in [*(unit.unit_id for unit in ended.ranking), *ended.packed]}
     return replay(outcome.trace, units) == outcome.packet
 
 

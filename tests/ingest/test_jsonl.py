@@ -99,6 +99,7 @@ BAD_LINES = {
     "id a truth value": ({"_id": True, "text": "t"}, "id must be text or a whole number (got true or false)"),
     "title no text": ({"_id": "b", "title": ["t"], "text": "t"}, "title must be text (got a list)"),
     "metadata no object": ({"_id": "b", "text": "t", "metadata": "x"}, "metadata must be an object (got text)"),
+    "cut off": ('{"_id": "b", "text": "x"', "not JSON (Expecting ',' delimiter, column 25)"),
     "invalid UTF-8": (b'{"_id": "b", "text": "caf\xe9"}', "byte 25 (0xe9): not UTF-8"),
 }
 

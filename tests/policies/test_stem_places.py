@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -76,8 +78,19 @@ def test_an_observer_says_what_is_said_of_each_unit_alone(text: list[str], query
     }
 
 
-def test_places_are_kept_of_the_packages_own_words_and_stems_only() -> None:
-    """With another tokenizer or other forms there are none, so that nobody takes them for its own."""
-    terms = retain_terms("pumps hum")
-    for tokenizer, stem in ((str.split, stems_of), (tokenize, None), (tokenize, lambda found: found)):
-        assert Observer(terms, 100, tokenizer, stem).places is None
+@pytest.mark.parametrize(
+    ("tokenizer", "stem", "places"),
+    [
+        (tokenize, stems_of, {"pump": [1, 3], "hum": [4]}),
+        (str.split, stems_of, {"pump": [3]}),
+        (tokenize, None, {"hum": [4]}),
+        (tokenize, lambda found: [word[:3] for word in found], {"pum": [1, 3], "hum": [4]}),
+    ],
+)
+def test_places_are_those_of_the_searchers_own_words_and_forms(tokenizer: Any, stem: Any, places: Any) -> None:
+    """Whatever tokenizer and stems it has: they are where the unit is said to hold the terms."""
+    observer = Observer(retain_terms("pumps hum"), 100, tokenizer, stem)
+    unit = Unit(unit_id="u", fingerprint="", title="", text="The pump. A pump hum!", metadata={})
+    held = observer.observe(unit).matched_terms
+    assert observer.places == {"u": places}
+    assert held == tuple(term for term, form in observer.forms.items() if form in places)

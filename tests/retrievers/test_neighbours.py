@@ -13,6 +13,7 @@ from langchain_core.embeddings import Embeddings
 
 from bounded_retrieval import BM25Searcher, ExactSearcher, build_index, create_bounded_retrieval, open_index
 from bounded_retrieval.errors import ConfigurationError, StoreCorruptError
+from bounded_retrieval.retrievers._bm25_index import SUPPORTED
 from bounded_retrieval.retrievers._finding_neighbours import _Found, find_neighbours
 from bounded_retrieval.retrievers._neighbours import LENT, NEIGHBOURS, NOBODY, SUPPORT, Neighbours
 from bounded_retrieval.retrievers._vectors import unit_length
@@ -59,6 +60,29 @@ def both() -> tuple[BM25Searcher, BM25Searcher]:
 def scores(searcher: BM25Searcher, query: str) -> dict[str, float | None]:
     """What a search gives, best first."""
     return {row.unit_id: row.score for row in searcher.search(query, 10)}
+
+
+def test_units_that_are_not_there_have_no_score() -> None:
+    """With neighbours as without: none of the ids, or no id at all, gives nothing."""
+    for searcher in both():
+        assert searcher.score("pump", ["nobody"]) == searcher.score("pump", []) == {}
+        assert searcher.score("pump", ["nobody", "a"]).keys() == {"a"}
+
+
+def test_how_many_are_asked_for_changes_nothing_in_which_come_first() -> None:
+    """Of 300 units that hold the query's words in other amounts, the best k are the first k of the best of all."""
+    draw = np.random.default_rng(5)
+    texts = [" ".join(draw.choice(["pump", "valve", "belt", "gate"], size=draw.integers(3, 30))) for _ in range(300)]
+    units = [Document(id=f"u{n:03}", page_content=f"{text} {n}") for n, text in enumerate(texts)]
+    searcher = BM25Searcher.from_documents(units)
+    vectors = random_vectors(300)
+    searcher._index = searcher._index.beside(find_neighbours(vectors))
+    for query in ("pump", "pump valve", "belt gate 17"):
+        everything = searcher.search(query, 300)
+        assert len(everything) > 2 * SUPPORTED
+        assert [row.score for row in everything] == sorted((row.score or 0 for row in everything), reverse=True)
+        for k in (1, 6, SUPPORTED - 1, SUPPORTED, SUPPORTED + 1, 150):
+            assert searcher.search(query, k) == everything[:k]
 
 
 def random_vectors(units: int, seed: int = 3) -> np.ndarray:

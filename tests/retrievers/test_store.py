@@ -81,6 +81,15 @@ def test_both_channels_answer_from_a_built_directory(root):
         assert (index.manifest.units, index.manifest.dimensions, index.manifest.embedding) == (6, 16, "tiny")
 
 
+def test_units_are_those_that_the_lexical_searcher_holds_now(root):
+    """An edit of the opened index's searcher counts at the recheck, too: what is gone is dropped, what is new is packed."""
+    with open_index(root, embedding=TinyEmbeddings()) as index:
+        units, first = index.units, index.lexical.ids()[0]
+        index.lexical.remove([first])
+        index.lexical.add([Document(id="new", page_content="A new text.")])
+        assert units.fetch([first, "new"]).keys() == {"new"}
+
+
 def test_the_embedded_model_is_the_default(tmp_path):
     """Without an embedding, MiniLM is used to build, and opening finds it by its recorded name."""
     texts = ["The valve is closed.", "Cats sleep all day.", "The budget was cut."]

@@ -18,6 +18,7 @@ from langchain_core.embeddings import Embeddings
 
 from bounded_retrieval import BM25Searcher, ExactSearcher, RelationshipStore
 from bounded_retrieval.cli import main
+from bounded_retrieval.contracts.normalise import part_id
 from bounded_retrieval.contracts.relationships import Relationship
 from bounded_retrieval.errors import EmbeddingMismatchError, SourceError, StoreCorruptError
 from bounded_retrieval.retrievers import _bm25_corpus, _bm25_postings, _token_spool, _vector_cache
@@ -168,6 +169,38 @@ def test_adding_to_an_index_of_another_tokenizer_tokenises_the_old_units_again(r
     given = {document.id: document for document in [*(unit(n) for n in range(200)), unit(5, "A new valve."), unit(300)]}
     build_index(given.values(), tmp_path / "anew", embedding=Sixteen())
     assert answers(root) == answers(tmp_path / "anew")
+
+
+def part(source: str, text: str) -> Document:
+    """A part of a source, with the id that readers give it."""
+    return Document(id=part_id(source, "pump", text), page_content=text, metadata={"source": source})
+
+
+@pytest.mark.parametrize("tokenizer", [None, "words-0"])
+def test_parts_of_a_source_that_is_given_again_replace_its_earlier_parts(
+    root: Path, tmp_path: Path, tokenizer: str | None
+) -> None:
+    """An edited file's old text is gone; other sources, and units that only look alike, stay."""
+    twin = Document(id="a.md#pump-notes", page_content="No part.", metadata={"source": "a.md"})
+    stay = [part("a.md", "Stays."), part("b.md", "Of another file."), twin, *(unit(n) for n in range(200))]
+    build_index([*stay, part("a.md", "Hold button 9.")], root, embedding=Sixteen())
+    if tokenizer is not None:
+        held = json.loads((root / "manifest.json").read_text())
+        (root / "manifest.json").write_text(json.dumps({**held, "tokenizer": tokenizer}))
+    again = [part("a.md", "Stays."), part("a.md", "Hold button 77.")]
+    report = build_index(again, root, embedding=Sixteen(), keep=True)
+    assert (report.units, report.added, report.removed, report.unchanged) == (204, 1, 1, 203)
+    build_index([*stay, again[1]], tmp_path / "anew", embedding=Sixteen())
+    assert answers(root) == answers(tmp_path / "anew")
+    verify_index(root)
+
+
+def test_a_part_of_another_source_in_its_metadata_replaces_nothing(root: Path) -> None:
+    """An id alone is not enough: somebody else may name units so."""
+    build_index([part("a.md", "One."), part("a.md", "Two.")], root, embedding=Sixteen())
+    other = part("a.md", "Three.")
+    other.metadata["source"] = "export.jsonl"
+    assert build_index([other], root, embedding=Sixteen(), keep=True).removed == 0
 
 
 def test_adding_nothing_and_adding_to_nothing(root: Path, tmp_path: Path) -> None:

@@ -291,8 +291,8 @@ BAD = {
     "unknown field": ({"more": {"request": {"speed": 9}}}, "RequestError: request.speed: unknown field"),
     "judgements": ({"more": {"request": {"qrels": {"u1": 1}}}}, "RequestError: request: qrels refused: labels never"),
     "limit raised": ({"context": {"budget": {"max_rows": 9}}}, "RequestError: context.budget.max_rows: may only lower"),
-    "out of bounds": ({"context": {"threshold": 2}}, "threshold\n  Input should be less than or equal to 1"),
-    "unknown limit": ({"context": {"budget": {"max_cost": 1}}}, "budget.max_cost\n  Extra inputs are not permitted"),
+    "out of bounds": ({"context": {"threshold": 2}}, "RequestError: context.threshold: Input should be less"),
+    "unknown limit": ({"context": {"budget": {"max_cost": 1}}}, "RequestError: context.budget.max_cost: unknown field"),
 }
 
 
