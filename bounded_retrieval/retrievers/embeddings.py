@@ -151,7 +151,11 @@ def embedding_identity(embedding: object) -> str:
 
     The object's own ``embedding_id``; without one, its class as ``module.qualname`` and, where it has a text
     attribute ``model``, ``model_name`` or ``model_id``, a colon and that text.
+
+    Raises:
+        ConfigurationError: it is no embedding.
     """
+    check_embeds(embedding)
     own = getattr(embedding, "embedding_id", None)
     if isinstance(own, str) and own:
         return own

@@ -13,7 +13,8 @@ from langchain_core.embeddings import DeterministicFakeEmbedding, Embeddings
 
 from bounded_retrieval import BM25Searcher, ExactSearcher, RelationshipStore, build_index, errors, open_index
 from bounded_retrieval.contracts.relationships import EntityName, Relationship
-from bounded_retrieval.retrievers.embeddings import EMBEDDING_NAMES, check_embeds, load_embedding
+from bounded_retrieval.retrievers.chroma import ChromaSearcher
+from bounded_retrieval.retrievers.embeddings import EMBEDDING_NAMES, check_embeds, embedding_identity, load_embedding
 from bounded_retrieval.retrievers.store import verify_index
 from bounded_retrieval.retrievers.units import MemoryUnits
 
@@ -215,6 +216,14 @@ OTHERS: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: RelationshipStore.from_jsonl(5), errors.SourceError, r"path: expected a path \(got 5\)"),
     (lambda: RelationshipStore().to_jsonl(5), errors.SourceError, r"path: expected a path \(got 5\)"),
 ]
+
+
+@pytest.mark.parametrize("call", [embedding_identity, lambda given: ChromaSearcher.from_documents(UNITS, given)])
+def test_what_is_recorded_of_an_embedding_is_asked_of_embeddings_only(call: Callable[[Any], Any]) -> None:
+    """So no store is made, or said to be another's, for something that embeds nothing."""
+    refused(
+        lambda: call("minilm"), errors.ConfigurationError, r".*embedding: expected an object with .* \(got 'minilm'\).*"
+    )
 
 
 @pytest.mark.parametrize("number", range(len(OTHERS)))
