@@ -64,6 +64,7 @@ class Model:
         ever_read: every unit read, whatever became of it.
         survivors: units that the recheck left.
         ranked: each channel's units with their scores.
+        twins: ids of rows that stand for a unit read under another id.
         scored: units whose score was looked up.
     """
 
@@ -79,6 +80,7 @@ class Model:
     survivors: set[str] = field(default_factory=set)
     returned: set[str] = field(default_factory=set)
     ranked: dict[str, dict[str, float | None]] = field(default_factory=dict)
+    twins: list[str] = field(default_factory=list)
     scored: list[str] = field(default_factory=list)
     attempts: list[Attempt] = field(default_factory=list)
     calls: int = 0
@@ -198,7 +200,9 @@ class Model:
         """What a dense search that follows a lexical one leaves out, where both channels' scores are added up."""
         case = self.case
         adds_up = case.scores and case.weighs and len(case.channels) > 1 and case.policy != "reference"
-        return list(self.ranked.get("lexical", ())) if channel == "dense" and case.excludes and adds_up else []
+        if channel != "dense" or not case.excludes or not adds_up or not self.ranked.get("lexical"):
+            return []
+        return list(dict.fromkeys([*self.ranked["lexical"], *self.twins]))
 
     def eligible(self, rows: list[Row]) -> list[Row] | None:
         """The rows of units that the caller may see; none where the view could not say."""
@@ -247,6 +251,7 @@ class Model:
             return row.unit_id
         twin = next((unit for unit, text in self.read.items() if text == held.text), None)
         if twin is not None:
+            self.twins.append(row.unit_id)
             return twin
         if len(self.read) < self.limits.max_reads:
             self.read[row.unit_id] = held.text or ""
