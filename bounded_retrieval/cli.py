@@ -95,7 +95,11 @@ def _add_building(index: Any) -> None:
     index.add_argument(
         "--embedding", metavar="NAME", help="minilm or wordllama; by default minilm, or what DIR was built with"
     )
-    index.add_argument("--add", action="store_true", help="add to the index: what DIR holds besides stays")
+    index.add_argument(
+        "--add",
+        action="store_true",
+        help="add to the index: what DIR holds of other files stays, and relationships unless others are found",
+    )
     index.add_argument(
         "--dense",
         choices=("auto", "exact", "chroma"),
@@ -168,7 +172,7 @@ def _add_stats(commands: Any) -> None:
 
 def _run_index(arguments: argparse.Namespace) -> int:
     from bounded_retrieval.console import IndexingDisplay
-    from bounded_retrieval.ingest import read_documents
+    from bounded_retrieval.ingest import find_sources, read_documents
     from bounded_retrieval.retrievers.embeddings import load_embedding
     from bounded_retrieval.retrievers.relationships import RelationshipStore
     from bounded_retrieval.retrievers.store import build_index
@@ -189,9 +193,12 @@ def _run_index(arguments: argparse.Namespace) -> int:
             progress=display.progress,
             relationships=relationships,
             keep=arguments.add,
+            whole_sources=find_sources(arguments.paths) if arguments.add else (),
             dense=arguments.dense,
         )
     display.summarise(report, arguments.to)
+    if report.replaced_sources:
+        display.say(f"replaced the earlier text of {', '.join(report.replaced_sources)}")
     _tell_relationships(report, files)
     return EXIT_DONE
 

@@ -399,6 +399,8 @@ BAD_FILES = {
     "unfinished": ("runs.jsonl", lambda: json.dumps({"events": _real_runs()["proxy_sufficient"]["trace"]["events"][:-1]}), ["line 1", "events", "not finished"]),
     "no events": ("runs.jsonl", lambda: '{"trace": {"events": []}}', ["line 1", "trace.events"]),
     "packet": ("runs.jsonl", lambda: '{"packet": {"items": []}}', ["line 1", "packet.query_id", "more)"]),
+    "negative costs": ("runs.jsonl", lambda: json.dumps({"packet": {**_real_runs()["proxy_sufficient"]["packet"], "usage": {"calls": -3}}}), ["line 1", "packet.usage.calls"]),
+    "packet disagrees": ("runs.jsonl", lambda: json.dumps({"packet": {**_real_runs()["proxy_sufficient"]["packet"], "stop_reason": "retrieval_failed"}}), ["line 1", "packet.resolution", "retrieval_failed"]),
     "packet of no object": ("runs.jsonl", lambda: '{"packet": 5}', ["line 1", "packet: "]),
     "chain's reason": ("runs.jsonl", lambda: _damaged("chain depth_cap", stop_reason="tired"), ["line 1", "stop_reason"]),
     "chain's flag": ("runs.jsonl", lambda: _damaged("chain depth_cap", resolved="no"), ["line 1", "resolved"]),

@@ -30,6 +30,9 @@ class Budget(BaseModel):
     ] = None
 
 
+Spent = Annotated[int, Field(ge=0)]
+
+
 class Usage(BaseModel):
     """What one run has spent.
 
@@ -46,14 +49,14 @@ class Usage(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    calls: int = 0
-    dense_calls: int = 0
-    iterations: int = 0
-    rows: int = 0
-    reads: int = 0
-    scored_units: int = 0
-    units: int = 0
-    chars: int = 0
+    calls: Spent = 0
+    dense_calls: Spent = 0
+    iterations: Spent = 0
+    rows: Spent = 0
+    reads: Spent = 0
+    scored_units: Spent = 0
+    units: Spent = 0
+    chars: Spent = 0
 
 
 def remaining(limits: Budget, usage: Usage) -> dict[str, int]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
 from langchain_core.documents import Document
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator, model_validator
 
 from bounded_retrieval.contracts.normalise import clean_text
 from bounded_retrieval.contracts.packet import has_fields, named_keys, read_output
@@ -246,20 +246,20 @@ class ChainResult(_Frozen):
 
         Raises:
             KeyError: the output lacks a field (for example because ``output_keys`` left it out).
-            RequestError: it is neither.
+            RequestError: it is neither, or what it holds is not valid.
         """
         if isinstance(result, (ResolvedChain, UnresolvedChain)):
             return result
         output = read_output(result)
         if "chain" not in output and has_fields(output, cls):
-            return _RESULT.validate_python(dict(output))
+            return _read_result(dict(output))
         for key in CHAIN_KEYS:
             if key not in output:
                 raise KeyError(f"{key}: not in the graph's output, which has {named_keys(output)}")
         facts = output["chain"]
         if not isinstance(facts, Mapping):
             raise RequestError(f"chain: expected a mapping (got {quoted(facts)})")
-        return _RESULT.validate_python({**facts, **{key: output[key] for key in CHAIN_KEYS if key != "chain"}})
+        return _read_result({**facts, **{key: output[key] for key in CHAIN_KEYS if key != "chain"}})
 
     def _repr_html_(self) -> str:
         from bounded_retrieval.contracts.html import chain_to_html
@@ -290,3 +290,10 @@ class UnresolvedChain(ChainResult):
 _RESULT: TypeAdapter[ResolvedChain | UnresolvedChain] = TypeAdapter(
     Annotated[ResolvedChain | UnresolvedChain, Field(discriminator="resolved")]
 )
+
+
+def _read_result(fields: Mapping[str, Any]) -> ResolvedChain | UnresolvedChain:
+    try:
+        return _RESULT.validate_python(fields)
+    except ValidationError as error:
+        raise RequestError.from_validation(error, "chain") from None

@@ -71,6 +71,15 @@ def find_files(paths: Iterable[Path | str], on_skip: SkipReporter) -> list[Sourc
     return list(found.values())
 
 
+def find_sources(paths: Iterable[Path | str]) -> list[str]:
+    """The sources of the files that are cut into parts, all but JSON Lines, whether any part holds text or not.
+
+    Raises:
+        SourceError: as `find_files`.
+    """
+    return [file.source for file in find_files(paths, lambda *_: None) if file.path.suffix.lower() != ".jsonl"]
+
+
 def find_relationships(paths: Iterable[Path | str]) -> list[Path]:
     """List the files named ``relationships.jsonl`` in the given folders and all below them, each once.
 

@@ -23,6 +23,7 @@ from bounded_retrieval.contracts.stop import StopReason
 from bounded_retrieval.errors import ConfigurationError, RequestError, RetrievalFailedError
 from bounded_retrieval.graph.bounded import create_bounded_retrieval
 from bounded_retrieval.integrations.wording import chain_for_model, packet_for_model
+from bounded_retrieval.policies.settings import read_request
 
 CONTEXT_KEY = "bounded_context"
 """Key of ``configurable`` under which a runtime context may be passed, only as an instance."""
@@ -157,6 +158,13 @@ class BoundedRetriever(BaseRetriever):
 
 class _ToolInput(BaseModel):
     query: str = Field(description="What to find evidence for, in one full sentence or question.")
+
+    @field_validator("query")
+    @classmethod
+    def _check_query(cls, query: str) -> str:
+        # A query that the graph would refuse is the model's mistake, which an agent tells it, and does not end a run.
+        read_request(query, None)
+        return query
 
 
 def create_retrieval_tool(

@@ -225,12 +225,15 @@ def _by_rank(rankings: Rankings, *notes: str) -> Fused:
 
 
 def _is_ranking(ranking: Sequence[FusedUnit], rankings: Rankings) -> bool:
-    """Whether an answer ranks every returned unit exactly once, by finite numbers."""
+    """Whether an answer ranks every returned unit exactly once, by finite numbers, with places and parts by channel."""
     ids = [unit.unit_id for unit in ranking]
     returned = {candidate.unit_id for candidates in rankings.values() for candidate in candidates}
     # Nothing can be ordered by any other number, and JSON, so the trace, has none.
     numbers = (number for unit in ranking for number in (unit.score, *unit.contributions.values()))
-    return len(ids) == len(returned) and set(ids) == returned and all(map(math.isfinite, numbers))
+    by_channel = all({*unit.channels, *unit.contributions} <= set(CHANNEL_ORDER) for unit in ranking)
+    placed = all(isinstance(place, ChannelResult) for unit in ranking for place in unit.channels.values())
+    is_whole = len(ids) == len(returned) and set(ids) == returned
+    return is_whole and by_channel and placed and all(map(math.isfinite, numbers))
 
 
 def needs_scores(fusion: Fusion) -> TypeIs[ScoringFusion]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice
@@ -63,6 +63,7 @@ class IndexReport:
         embedded: units that were embedded; a unit of which only metadata changed keeps its vector, and one that a
             build embedded that then did not end is not embedded again.
         dense: how the dense channel is searched: ``exact`` or ``chroma``.
+        replaced_sources: of ``whole_sources``, those that the index held an earlier text of.
         relationships: declared relationships in the index now.
         relationships_dropped: whether the index had some before, and none were given this time.
     """
@@ -74,6 +75,7 @@ class IndexReport:
     unchanged: int
     embedded: int
     dense: DenseKind = "exact"
+    replaced_sources: tuple[str, ...] = ()
     relationships: int = 0
     relationships_dropped: bool = False
 
@@ -86,8 +88,8 @@ class GenerationBuild:
         partial: folder of the new generation.
         old: what is taken over from; none for nothing.
         embedding: makes the vectors.
-        keep: whether units of the old generation stay that are not given again, unless they are parts of a source of
-            which some part is: then they are of an earlier text of it.
+        keep: whether units of the old generation stay that are not given again.
+        whole_sources: of these, parts that are not given again go nevertheless: they are of an earlier text.
         progress: told of each stage.
     """
 
@@ -99,6 +101,7 @@ class GenerationBuild:
         old: PreviousGeneration | None,
         embedding: Embeddings,
         keep: bool,
+        whole_sources: Collection[str],
         progress: Progress,
     ) -> None:
         self._root, self._partial, self._work = root, partial, partial / "work"
@@ -113,7 +116,8 @@ class GenerationBuild:
         self._is_changed = array("b")
         self._seen = np.zeros(0 if old is None else len(old.units), dtype=np.bool_)
         self._gone = np.zeros_like(self._seen)  # which units of the old generation are not in this one
-        self._sources: set[str] = set()
+        self._whole_sources = frozenset(whole_sources)
+        self._replaced_sources: tuple[str, ...] = ()
         self._records = np.zeros(0, dtype=np.int64)
         self._embedded = 0
         self.dimensions = 0 if old is None else old.dimensions
@@ -250,6 +254,7 @@ class GenerationBuild:
             unchanged=self.units - changed,
             embedded=self._embedded,
             dense=self.kind,
+            replaced_sources=self._replaced_sources,
         )
 
     @property
@@ -276,9 +281,6 @@ class GenerationBuild:
         known = {} if self._old is None else self._old.units.rows_of([unit.unit_id for unit in batch])
         for unit in batch:
             marks, row = marks_of(unit), known.get(unit.unit_id, _NEW)
-            source = source_of_part(unit.unit_id)
-            if source is not None and unit.metadata.get("source") == source:
-                self._sources.add(source)
             old_marks = b"" if self._old is None or row == _NEW else self._old.marks[row].tobytes()
             if row != _NEW:
                 self._seen[row] = True
@@ -293,11 +295,23 @@ class GenerationBuild:
         writer.add(batch)
 
     def _superseded(self) -> NDArray[np.bool_]:
-        """Which old units are parts of a source that was given again, and were not."""
+        """Which old units are parts of a source of which all were given, and are none of these."""
         gone = np.zeros_like(self._seen)
-        if self._old is not None and self._sources:
-            for row, unit_id in enumerate(self._old.units.ids()):
-                gone[row] = not self._seen[row] and source_of_part(unit_id) in self._sources
+        if self._old is None or not self._whole_sources:
+            return gone
+        rows = {
+            unit_id: row
+            for row, unit_id in enumerate(self._old.units.ids())
+            if not self._seen[row] and source_of_part(unit_id) in self._whole_sources
+        }
+        # Others may name their units so.
+        parts = {
+            unit_id: source_of_part(unit_id)
+            for unit_id, unit in self._old.units.fetch(list(rows)).items()
+            if unit.metadata.get("source") == source_of_part(unit_id)
+        }
+        gone[[rows[unit_id] for unit_id in parts]] = True
+        self._replaced_sources = tuple(sorted(source for source in set(parts.values()) if source is not None))
         return gone
 
     def _embed(self, texts: SqliteUnits, places: Rows, digests: NDArray[np.uint8]) -> None:

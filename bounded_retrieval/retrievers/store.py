@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -193,6 +193,7 @@ def build_index(  # noqa: PLR0913  # all but two are keyword-only
     progress: Progress | None = None,
     relationships: RelationshipStore | None = None,
     keep: bool = False,
+    whole_sources: Collection[str] = (),
     dense: Literal["auto", "exact", "chroma"] = "auto",
 ) -> IndexReport:
     """Make a directory hold the given documents, in both channels, and the given relationships.
@@ -207,19 +208,18 @@ def build_index(  # noqa: PLR0913  # all but two are keyword-only
         directory: empty, new, or an index.
         embedding: for a new index by default MiniLM, for an old one the built-in one that it was built with.
         progress: called about every 64 units.
-        relationships: what `Index.relationships` will be; none drops those of an old index, unless ``keep``. Their
-            source units need not be among the documents: whether a source exists is asked when a relationship is
-            followed.
+        relationships: what `Index.relationships` will be; none drops those of an old index, unless ``keep``. Whether a
+            source unit exists is asked when a relationship is followed.
         keep: add to the index: units, and relationships where none are given, stay as far as they are not given again.
-        dense: how the dense channel will be searched: ``exact`` compares every vector, ``chroma`` goes through a graph
-            where there are more than `EXACT_LIMIT` units to look at, ``auto`` is exact up to that many.
+        whole_sources: with ``keep``, sources (see `find_sources`) that ``documents`` holds every part of; others go.
+        dense: how vectors will be searched: ``exact`` compares every one, ``chroma`` goes through a graph where there
+            are more than `EXACT_LIMIT` units to look at, ``auto`` is exact up to that many.
 
     Raises:
         SourceError: a document is not usable, or there is none.
         ConfigurationError: ``dense`` is something else; embedding or relationships are none.
         StoreBusyError: another process is writing the index; it is not waited for.
-        StoreError: the directory holds something else, or cannot be written: the disk is full, for example. The old
-            index is as it was.
+        StoreError: the directory holds something else, or cannot be written (a full disk); the old index stays.
         StoreVersionError, StoreCorruptError: its manifest cannot be read; deleting the directory is the way. With
             ``keep`` also where anything in it is damaged.
         EmbeddingMismatchError: it was built with another embedding.
@@ -233,7 +233,8 @@ def build_index(  # noqa: PLR0913  # all but two are keyword-only
     _matching_embedding(root, _read_previous(root), embedding)
     with write_lock(root):
         previous = _read_previous(root)
-        task = _Task(root, previous, _matching_embedding(root, previous, embedding), keep, dense, relationships)
+        chosen = _matching_embedding(root, previous, embedding)
+        task = _Task(root, previous, chosen, keep, whole_sources, dense, relationships)
         sweep_unfinished(root, previous.generation if previous else None)
         tell = progress or (lambda _stage, _done, _total: None)
         with new_generation(root) as partial:
@@ -254,6 +255,7 @@ class _Task:
     previous: Manifest | None
     embedding: Embeddings
     keep: bool
+    whole_sources: Collection[str]
     dense: str
     relationships: RelationshipStore | None
 
@@ -331,6 +333,7 @@ def _write_generation(
             old=_taken_over(opened, task, work),
             embedding=task.embedding,
             keep=task.keep,
+            whole_sources=task.whole_sources,
             progress=progress,
         )
         opened.callback(build.close)

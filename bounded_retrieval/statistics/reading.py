@@ -213,6 +213,8 @@ def _from_trace(value: Any, prefix: str) -> Run:
 
 def _from_packet(value: Any, prefix: str) -> Run:
     packet = _checked(EvidencePacket, value, prefix)
+    if packet.resolution == "provisional" and packet.stop_reason not in PROVISIONAL:
+        raise _NotARunError(f"{prefix}resolution: provisional contradicts the stop reason {packet.stop_reason.value}")
     # A packet does not say which of the missing words are identifiers; their form does.
     identifiers = any(find_identifiers(term) for term in packet.missing_terms)
     return _bounded(packet, ended_well=packet.resolution == "provisional", missing_identifiers=identifiers)

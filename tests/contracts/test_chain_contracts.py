@@ -24,6 +24,7 @@ from bounded_retrieval.contracts.chain import (
 from bounded_retrieval.contracts.request import JUDGEMENT_FIELDS
 from bounded_retrieval.contracts.stop import StopReason
 from bounded_retrieval.contracts.wording import NOTES
+from bounded_retrieval.errors import RequestError
 from bounded_retrieval.integrations.wording import chain_for_model
 
 HOP = Hop(number=1, query="old pier", sub_answer="Pier 7", unit_ids=("a",), new_units=1, usage=ChainUsage(calls=1))
@@ -176,8 +177,9 @@ def test_a_missing_key_is_named(key: str) -> None:
 @pytest.mark.parametrize("reason", ENDED)
 def test_a_chain_that_was_ended_cannot_be_resolved(reason: StopReason) -> None:
     """An output that says resolved after a limit, a rule or a failure is refused, and so is the type itself."""
-    with pytest.raises(ValidationError, match="is not resolved"):
+    with pytest.raises(RequestError, match=r"^chain.*is not resolved") as refused:
         ChainResult.from_result(output(stop_reason=reason.value))
+    assert "\n" not in str(refused.value)
     fields = {**dict(ChainResult.from_result(output())), "stop_reason": reason}
     with pytest.raises(ValidationError):
         ResolvedChain(**fields)
@@ -192,7 +194,7 @@ CONTRADICTIONS = [
 @pytest.mark.parametrize("changes", CONTRADICTIONS, ids=["resolved with open parts", "unresolved without"])
 def test_resolved_means_that_nothing_is_open(changes: dict[str, Any]) -> None:
     """An output that contradicts itself is refused."""
-    with pytest.raises(ValidationError):
+    with pytest.raises(RequestError, match=r"^chain"):
         ChainResult.from_result(output(**changes))
 
 

@@ -11,7 +11,7 @@ import pytest
 from inventory import QUERY, dense, lexical
 
 from bounded_retrieval.contracts.candidate import Unit
-from bounded_retrieval.contracts.packet import EvidencePacket
+from bounded_retrieval.contracts.packet import ChannelResult, EvidencePacket
 from bounded_retrieval.contracts.trace import DecisionTrace, EvidencePacked
 from bounded_retrieval.graph.bounded import create_bounded_retrieval
 from bounded_retrieval.policies.fusion import FusedUnit, Rankings, ReciprocalRankFusion
@@ -98,11 +98,27 @@ def fail(_: Any) -> None:
         lambda ranking: ranking[:-1],
         lambda ranking: [replace(ranking[0], unit_id="nobody"), *ranking[1:]],
         lambda ranking: [ranking[0], *ranking[:-1]],
+        lambda ranking: [replace(ranking[0], channels={"other": ChannelResult(rank=1, score=None)}), *ranking[1:]],
+        lambda ranking: [replace(ranking[0], channels={"dense": 1}), *ranking[1:]],
+        lambda ranking: [replace(ranking[0], channels=None), *ranking[1:]],
+        lambda ranking: [replace(ranking[0], contributions={"other": 0.5}), *ranking[1:]],
         lambda _: None,
         lambda ranking: [unit.unit_id for unit in ranking],
         fail,
     ],
-    ids=["repeated", "one left out", "unknown", "one twice, one left out", "nothing", "ids", "raises"],
+    ids=[
+        "repeated",
+        "one left out",
+        "unknown",
+        "one twice, one left out",
+        "unknown channel",
+        "no place",
+        "no channels",
+        "part of an unknown channel",
+        "nothing",
+        "ids",
+        "raises",
+    ],
 )
 def test_ranks_decide_instead_of_a_fusion_that_does_not_rank_what_was_returned(answer: Any) -> None:
     """Every unit exactly once, or the order is that of reciprocal ranks; no limit is passed and the run says so."""

@@ -4,9 +4,11 @@ from typing import Any
 
 import pytest
 from langchain_core.documents import Document
-from langchain_core.messages import ToolCall
+from langchain_core.messages import AIMessage, ToolCall
 from langchain_tests.integration_tests import ToolsIntegrationTests
 from langchain_tests.unit_tests import ToolsUnitTests
+from langgraph.graph import MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode
 
 from bounded_retrieval import EvidencePacket, RetrievalFailedError, create_bounded_retrieval, create_retrieval_tool
 from bounded_retrieval.testing import FailingSearcher, ScriptedSearcher
@@ -65,6 +67,17 @@ def test_a_passage_cannot_end_its_own_quotation() -> None:
 def test_the_only_argument_is_query() -> None:
     """No policy, limit or identity can be set by a model."""
     assert list(make_tool().args) == ["query"]
+
+
+@pytest.mark.parametrize(
+    "args", [{}, {"query": " "}, {"query": "x" * 20_001}, {"query": None}], ids=["none", "blank", "long", "null"]
+)
+def test_a_query_that_is_none_is_told_to_the_model(args: dict[str, Any]) -> None:
+    """In an agent it becomes a message of the tool, so that the model can ask again, and the run goes on."""
+    call = ToolCall(name="bounded_retrieval", args=args, id="1", type="tool_call")
+    graph = StateGraph(MessagesState).add_node("tools", ToolNode([make_tool()])).set_entry_point("tools").compile()
+    message = graph.invoke({"messages": [AIMessage(content="", tool_calls=[call])]})["messages"][-1]
+    assert (message.status, "query" in message.content) == ("error", True)
 
 
 def test_failure_raises() -> None:

@@ -188,19 +188,28 @@ def test_parts_of_a_source_that_is_given_again_replace_its_earlier_parts(
         held = json.loads((root / "manifest.json").read_text())
         (root / "manifest.json").write_text(json.dumps({**held, "tokenizer": tokenizer}))
     again = [part("a.md", "Stays."), part("a.md", "Hold button 77.")]
-    report = build_index(again, root, embedding=Sixteen(), keep=True)
+    report = build_index(again, root, embedding=Sixteen(), keep=True, whole_sources=["a.md", "c.md"])
     assert (report.units, report.added, report.removed, report.unchanged) == (204, 1, 1, 203)
+    assert report.replaced_sources == ("a.md",)
     build_index([*stay, again[1]], tmp_path / "anew", embedding=Sixteen())
     assert answers(root) == answers(tmp_path / "anew")
     verify_index(root)
 
 
-def test_a_part_of_another_source_in_its_metadata_replaces_nothing(root: Path) -> None:
-    """An id alone is not enough: somebody else may name units so."""
+def test_parts_stay_where_nobody_says_that_all_are_given(root: Path) -> None:
+    """One part given again, or a new one, takes nothing away from the others."""
     build_index([part("a.md", "One."), part("a.md", "Two.")], root, embedding=Sixteen())
+    report = build_index([part("a.md", "Three.")], root, embedding=Sixteen(), keep=True)
+    assert (report.units, report.removed, report.replaced_sources) == (3, 0, ())
+
+
+def test_a_unit_that_only_looks_like_a_part_stays(root: Path) -> None:
+    """An id alone is not enough: somebody else may name units so."""
     other = part("a.md", "Three.")
     other.metadata["source"] = "export.jsonl"
-    assert build_index([other], root, embedding=Sixteen(), keep=True).removed == 0
+    build_index([part("a.md", "One."), other], root, embedding=Sixteen())
+    report = build_index([part("a.md", "Two.")], root, embedding=Sixteen(), keep=True, whole_sources=["a.md"])
+    assert (report.units, report.removed) == (2, 1)
 
 
 def test_adding_nothing_and_adding_to_nothing(root: Path, tmp_path: Path) -> None:
@@ -235,6 +244,26 @@ def test_nothing_is_added_to_a_damaged_index(root: Path) -> None:
     with pytest.raises(StoreCorruptError, match=r"marks\.npy: damaged"):
         build_index([unit(300)], root, embedding=Sixteen(), keep=True)
     assert build_index([unit(n) for n in range(9)], root, embedding=Sixteen()).embedded == 9
+
+
+def test_the_command_replaces_the_earlier_text_of_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Edited or emptied: what it used to say is gone and the file is named; other files stay."""
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    for name in ("pump", "valve", "belt"):
+        (folder / f"{name}.md").write_text(f"The {name} hums.")
+    arguments = ["--to", str(tmp_path / "index"), "--embedding", "wordllama"]
+    assert main(["index", str(folder), *arguments]) == 0
+    (folder / "pump.md").write_text("The pump is silent.")
+    (folder / "valve.md").write_text("")
+    capsys.readouterr()
+    assert main(["index", str(folder), "--add", *arguments]) == 0
+    told = capsys.readouterr().err
+    assert "1 added, 0 changed, 2 removed, 1 unchanged" in told
+    assert "replaced the earlier text of pump.md, valve.md" in told
+    with open_index(tmp_path / "index") as index:
+        texts = [document.page_content for document in index.units.fetch(index.units.ids()).values()]
+    assert sorted(texts) == ["The belt hums.", "The pump is silent."]
 
 
 def test_the_command_adds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
