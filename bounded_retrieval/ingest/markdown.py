@@ -29,13 +29,20 @@ _RAW_ENDS = {
     "!--": re.compile("-->"),
     **{name: re.compile(f"</{name}>", re.IGNORECASE | re.ASCII) for name in ("pre", "script", "style", "textarea")},
 }
-_FRONT_MATTER = re.compile(r"\s*(-{3}|\+{3})[ \t]*\n(?=\s*[\w-]+\s*[:=])(.*?\n)\1[ \t]*(?:\n|$)", re.DOTALL)
+_FRONT_MATTER = re.compile(r"\s*(-{3}|\+{3})[ \t]*\n(.*?\n)(?:\1|\.{3})[ \t]*(?:\n|$)", re.DOTALL)
+_FRONT_KEY = re.compile(r"[ \t]*[\w-]+[ \t]*[:=](?![=/])")
+_TOML_START = re.compile(r"\s*[\w-]+[ \t]*[:=](?!=)")
+_YAML_LINE = re.compile(r"\s|$|-(?:\s|$)|[#\]}]|[\"']?[\w.-]+(?: [\w.-]+){0,2}[\"']?[ \t]*[:=](?![=/])")
 _FRONT_TITLE = re.compile(r"^title[ \t]*[:=](.+)$", re.MULTILINE)
 
 _CLOSING_MARKS = re.compile(r"(?:^| )#+$")
 _ANCHOR = re.compile(r" ?\{[#:.][^{}]*\}$")
 _LINK = re.compile(r"!?\[([^\[\]]*)\](?:\([^()]*\)|\[[^\[\]]*\])")
-_EMPHASIS = re.compile(r"`+|\*{1,3}")
+_STARS = re.compile(r"(?<!\\)\*+")
+_LETTER = r"[^\W\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"  # of a script that puts blanks between words
+_INSIDE_WORD = re.compile(rf"(?<={_LETTER})\*+(?={_LETTER})")
+_OPENING = re.compile(r"(?<!\w)\*+(?=[^\s*])|\*+(?=\w)")
+_CLOSING = re.compile(r"(?<=\w)\*+|(?<=\S)\*+(?![\w*])")
 
 _Closing = Callable[[str], object]
 """Says of a line, as true or false, whether it ends the raw block that it stands in."""
@@ -47,11 +54,22 @@ def parse_markdown(text: str, file_title: str) -> ParsedDocument:
     Front matter (YAML or TOML between marks at the very start) is no text of the document and left out. A ``#`` in
     a fenced or indented code block, a comment or a ``<pre>`` is no heading.
     """
-    front = _FRONT_MATTER.match(text)
+    front = _front_matter(text)
     blocks = list(_blocks(text[front.end() :] if front else text))
     title_heading = first_title_heading(blocks)
     title = title_heading.text if title_heading else (front and _front_title(front[2])) or file_title
     return ParsedDocument(title, build_sections(blocks, title_heading))
+
+
+def _front_matter(text: str) -> re.Match[str] | None:
+    """The front matter and its marks; prose between two rules is none, even where it begins like ``Warning: hot``."""
+    match = _FRONT_MATTER.match(text)
+    if match is None:
+        return None
+    if match[1] == "+++":
+        return match if _TOML_START.match(match[2]) else None
+    is_yaml = _FRONT_KEY.match(match[2]) and all(map(_YAML_LINE.match, match[2].split("\n")))
+    return match if is_yaml else None
 
 
 def _front_title(front_matter: str) -> str | None:
@@ -134,7 +152,27 @@ def _plain(heading: str) -> str:
     """Heading text without closing marks, anchors, links and emphasis."""
     text = _ANCHOR.sub("", _CLOSING_MARKS.sub("", _one_line(heading)))
     without_images = _LINK.sub(r"\1", text)  # a picture may stand inside a link
-    return _one_line(_EMPHASIS.sub("", _LINK.sub(r"\1", without_images)))
+    return _one_line(_without_emphasis(_LINK.sub(r"\1", without_images)).replace("`", ""))
+
+
+def _without_emphasis(text: str) -> str:
+    """Text without the stars that come in pairs; others, and those inside a word such as ``2**10``, are kept."""
+    kept = {run.start(): len(run[0]) for run in _STARS.finditer(text)}
+    opened: list[int] = []
+    for run in _STARS.finditer(text):
+        start = run.start()
+        if _INSIDE_WORD.match(text, start):
+            continue
+        if _CLOSING.match(text, start):
+            while opened and kept[start]:
+                paired = min(kept[start], kept[opened[-1]])
+                kept[start] -= paired
+                kept[opened[-1]] -= paired
+                if not kept[opened[-1]]:
+                    opened.pop()
+        if kept[start] and _OPENING.match(text, start):
+            opened.append(start)
+    return _STARS.sub(lambda run: "*" * kept[run.start()], text)
 
 
 def _one_line(text: str) -> str:

@@ -57,23 +57,24 @@ def build_sections(blocks: Iterable[Block], title_heading: Heading | None) -> tu
     """Group blocks into sections; ``title_heading`` is the document's title and no part of any path.
 
     A heading with nothing below it is a section whose text is its own words, so that no word is lost; one that
-    only has deeper headings below it lives on in their paths.
+    only has deeper headings below it lives on in their paths. A heading without words is passed over.
     """
     sections: list[Section] = []
     headings: list[Heading] = []
     body: list[str] = []
+    told: set[Heading] = set()
 
     def close_section(next_level: int) -> None:
         text = "\n\n".join(body).strip("\n")
         body.clear()
-        nearest = headings[-1] if headings else None
         if not text.strip():
-            if nearest is None or next_level > nearest.level:
+            nearest = next((heading for heading in reversed(headings) if heading.text), None)
+            if nearest is None or nearest in told or next_level > nearest.level:
                 return
             text = nearest.text
+        told.update(headings)
         path = tuple(heading.text for heading in headings if heading is not title_heading and heading.text)
-        if text:
-            sections.append(Section(path, text))
+        sections.append(Section(path, text))
 
     for block in blocks:
         if isinstance(block, Heading):

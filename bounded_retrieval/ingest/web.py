@@ -5,8 +5,9 @@ LangChain's ``BSHTMLLoader`` gives one text without headings, menus included; so
 
 from __future__ import annotations
 
+import codecs
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from bounded_retrieval.errors import MAX_PROBLEM_CHARS, SourceError, one_line
@@ -24,20 +25,41 @@ from bounded_retrieval.ingest.unended import write_out_unended
 
 if TYPE_CHECKING:
     from bs4 import BeautifulSoup, Tag
-    from bs4.element import NavigableString
 
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
-_UNSEEN = frozenset({"head", "script", "style", "noscript", "template", "svg", "iframe", "title", "meta", "link"})
+_UNSEEN = frozenset({"script", "style", "noscript", "template", "svg", "iframe", "title", "meta", "link"})
 _CONTROLS = frozenset({"nav", "button", "select", "textarea", "input", "dialog"})
 _BOILERPLATE_ROLES = frozenset({"navigation", "search", "banner", "contentinfo"})
 _PAGE_FRAME = frozenset({"header", "footer", "aside"})
 _HEADING_LINKS = frozenset({"headerlink", "anchor", "anchorjs-link", "hash-link"})
 
-_LINE_BREAKS = frozenset({"br", "li", "tr", "dt", "dd", "option"})
-_SECTIONING = frozenset({"address", "article", "aside", "body", "div", "footer", "header", "main", "section"})
+_LINE_BREAKS = frozenset({"br", "li", "tr", "dt", "dd", "option", "optgroup"})
+_SECTIONING = frozenset({"address", "article", "aside", "body", "div", "footer", "header", "main", "nav", "section"})
 _GROUPING = frozenset({"blockquote", "caption", "dl", "figcaption", "figure", "form", "hr", "ol", "p", "table", "ul"})
-_BLOCKS = _SECTIONING | _GROUPING | {"details", "fieldset", "summary"}
+_OTHER_BLOCKS = frozenset({"center", "details", "dialog", "dir", "fieldset", "hgroup", "legend", "menu", "search"})
+_BLOCKS = _SECTIONING | _GROUPING | _OTHER_BLOCKS | _HEADINGS.keys() | {"pre", "summary"}
 _CELLS = frozenset({"td", "th"})
+_TAKING_ROOM = _CONTROLS | {"iframe", "svg"}
+_LEAVES = frozenset({*_HEADINGS, "pre"})
+
+_HIDING_STYLE = re.compile(
+    r"(?:^|;)\s*(?:display\s*:\s*none|visibility\s*:\s*(?:hidden|collapse))\s*(?:!\s*important\s*)?(?:;|$)",
+    re.IGNORECASE,
+)
+
+_LISTS = frozenset({"dir", "menu", "ol", "ul"})
+_ROW_ENDS = frozenset({"tr", "tbody", "tfoot"})
+_OPTIONAL_ENDS = {
+    "p": (_BLOCKS | {"li", "dt", "dd"}, frozenset[str]()),
+    "li": (frozenset({"li"}), _LISTS),
+    **dict.fromkeys(("dt", "dd"), (frozenset({"dt", "dd"}), frozenset({"dl"}))),
+    **dict.fromkeys(_CELLS, (_CELLS | _ROW_ENDS, frozenset({"table"}))),
+    "tr": (_ROW_ENDS, frozenset({"table"})),
+}
+"""Elements that need no end tag: what ends each where it opens inside, and inside what it does not."""
+
+_AS_BROWSERS_READ = {"ascii": "cp1252", "iso8859-1": "cp1252", "iso8859-9": "cp1254", "iso8859-11": "cp874"}
+_ASCII_PROBE = rb"<p a='+A-\x41\u0041'>"  # with the marks of UTF-7 and of Python's escapes
 
 
 def decode_html(data: bytes, where: str) -> str:
@@ -52,13 +74,26 @@ def decode_html(data: bytes, where: str) -> str:
         from bs4.dammit import EncodingDetector
 
         declared = EncodingDetector.find_declared_encoding(data, is_html=True)
-        if declared is None or declared.lower() in ("utf-8", "utf8"):
-            raise
-        try:
-            return with_line_feeds(data.decode(declared))
-        except (LookupError, ValueError):
-            pass
+        for encoding in _encodings_meant(declared or "utf-8"):
+            try:
+                return with_line_feeds(data.decode(encoding))
+            except ValueError:
+                pass
         raise
+
+
+def _encodings_meant(declared: str) -> list[str]:
+    """What to try for a declared encoding: what browsers take it for, then itself.
+
+    A declaration that could be read as ASCII does not stand in UTF-16, whatever it says.
+    """
+    try:
+        if _ASCII_PROBE.decode(declared) != _ASCII_PROBE.decode("ascii"):
+            return []
+    except (LookupError, ValueError):
+        return []
+    name = codecs.lookup(declared).name
+    return [] if name.startswith("utf") else [_AS_BROWSERS_READ.get(name, name), name]
 
 
 def parse_html(markup: str, file_title: str, where: str = "page") -> ParsedDocument:
@@ -96,20 +131,25 @@ def _parse(markup: str, where: str) -> BeautifulSoup:
 
 
 def _page_title(soup: BeautifulSoup) -> str:
-    from bs4 import Tag
-
-    titles = (node for node in _inside(soup, lambda tag: tag.name == "svg") if isinstance(node, Tag))
-    title = next((tag for tag in titles if tag.name == "title"), None)
-    return _one_line(title.get_text()) if title else ""
+    tags = _opened(_Walk(soup, lambda tag: tag.name == "svg"))
+    title = next((tag for tag in tags if tag.name == "title"), None)
+    return _words(_Walk(title, lambda _: False)) if title else ""
 
 
 def _readable_blocks(soup: BeautifulSoup) -> list[Block]:
-    main = soup.find("main") or soup.find(None, {"role": "main"})
+    main = _main_content(soup)
     if main is not None:
         blocks = _Page(has_frame=False).read(main)
         if any(_has_words(block) for block in blocks):
             return blocks
     return _Page(has_frame=True).read(soup)
+
+
+def _main_content(soup: BeautifulSoup) -> Tag | None:
+    tags = list(_opened(_Walk(soup, lambda tag: tag.name == "template" or _is_undisplayed(tag))))
+    by_name = (tag for tag in tags if tag.name == "main")
+    by_role = (tag for tag in tags if tag.get("role") == "main")
+    return next(by_name, None) or next(by_role, None)
 
 
 def _has_words(block: Block) -> bool:
@@ -131,7 +171,7 @@ class _Page:
 
     def read(self, root: Tag) -> list[Block]:
         self._with_heading = _holders_of_headings(root)
-        for event in self._walk(root):
+        for event in _Walk(root, self._is_left_out, _LEAVES):
             if isinstance(event, str):
                 self._add_text(event)
             elif isinstance(event, int):
@@ -141,33 +181,11 @@ class _Page:
         self._end_text()
         return self._blocks
 
-    def _walk(self, root: Tag) -> Iterator[Tag | str | int]:
-        """What is met in reading order: an opened tag, a text, or the number of line breaks where a tag ends.
-
-        Without recursion, since pages may nest deeper than Python's stack.
-        """
-        from bs4.element import NavigableString, PreformattedString, Tag
-
-        stack: list[tuple[Tag, Iterator[object]]] = [(root, iter(root.children))]
-        while stack:
-            parent, children = stack[-1]
-            node = next(children, None)
-            if node is None:
-                stack.pop()
-                yield _line_breaks(parent.name)
-            elif isinstance(node, Tag):
-                if not self._is_left_out(node):
-                    yield node
-                    if node.name not in _HEADINGS and node.name != "pre":
-                        stack.append((node, iter(node.children)))
-            elif isinstance(node, NavigableString) and not isinstance(node, PreformattedString):
-                yield str(node)
-
     def _is_left_out(self, tag: Tag) -> bool:
-        if tag.name in _UNSEEN or tag.name in _CONTROLS:
+        if tag.name in _UNSEEN or _is_hidden(tag) or tag.get("role") in _BOILERPLATE_ROLES:
             return True
-        if tag.has_attr("hidden") or tag.get("aria-hidden") == "true" or tag.get("role") in _BOILERPLATE_ROLES:
-            return True
+        if tag.name in _CONTROLS:
+            return tag.name != "button" or id(tag) not in self._with_heading
         if not self._has_frame or tag.name not in _PAGE_FRAME:
             return False
         return tag.name != "header" or id(tag) not in self._with_heading
@@ -179,7 +197,7 @@ class _Page:
             self._blocks.append(Heading(_HEADINGS[tag.name], text) if len(text) <= MAX_HEADING_CHARS else text)
         elif tag.name == "pre":
             self._break_line(2)
-            self._pieces.append(tag.get_text().strip("\n"))
+            self._pieces.append(_preformatted(_Walk(tag, self._is_left_out)))
             self._break_line(2)
         elif tag.name in _CELLS:
             if self._pieces and not self._pieces[-1].endswith("\n"):
@@ -190,11 +208,16 @@ class _Page:
                 self._pieces.append("- ")
 
     def _heading_text(self, heading: Tag) -> str:
-        """The words of a heading without the link to itself that documentation tools add."""
-        from bs4 import Tag
+        """The words of a heading without the link to itself that documentation tools add; a button's words count."""
 
-        inside = _inside(heading, lambda tag: self._is_left_out(tag) or _is_heading_link(tag))
-        return _one_line("".join(str(node) for node in inside if not isinstance(node, Tag))).strip("¶ ")
+        def is_left_out(tag: Tag) -> bool:
+            return _is_hidden(tag) if tag.name == "button" else self._is_left_out(tag)
+
+        text = _words(_Walk(heading, lambda tag: is_left_out(tag) or _is_heading_link(tag))).strip("¶ ")
+        if re.search(r"\w", text):
+            return text
+        with_links = _words(_Walk(heading, is_left_out)).strip("¶ ")
+        return with_links if re.search(r"\w", with_links) else text
 
     def _add_text(self, text: str) -> None:
         text = re.sub(r"\s+", " ", text)
@@ -239,24 +262,89 @@ def _is_heading_link(tag: Tag) -> bool:
     return not _HEADING_LINKS.isdisjoint(tag.get_attribute_list("class"))
 
 
-def _inside(root: Tag, is_left_out: Callable[[Tag], bool]) -> Iterator[Tag | NavigableString]:
-    """Tags and texts below a tag in reading order, without those left out and all below them, and without comments.
+def _is_hidden(tag: Tag) -> bool:
+    return tag.get("aria-hidden") == "true" or _is_undisplayed(tag)
 
-    Without recursion, since pages may nest deeper than Python's stack.
+
+def _is_undisplayed(tag: Tag) -> bool:
+    return tag.has_attr("hidden") or _HIDING_STYLE.search(str(tag.get("style") or "")) is not None
+
+
+class _Walk:
+    """Goes over what is below a tag in reading order, without recursion since pages may nest deeper than the stack.
+
+    Args:
+        root: the tag.
+        is_left_out: which tags are passed over with all that is in them.
+        leaves: names of the tags that are met while nothing below them is.
     """
-    from bs4.element import NavigableString, PreformattedString, Tag
 
-    stack = [iter(root.children)]
-    while stack:
-        node = next(stack[-1], None)
-        if node is None:
-            stack.pop()
-        elif isinstance(node, Tag):
-            if not is_left_out(node):
-                yield node
-                stack.append(iter(node.children))
-        elif isinstance(node, NavigableString) and not isinstance(node, PreformattedString):
-            yield node
+    def __init__(self, root: Tag, is_left_out: Callable[[Tag], bool], leaves: frozenset[str] = frozenset()) -> None:
+        self._is_left_out = is_left_out
+        self._leaves = leaves
+        self._stack = [(root, iter(root.children))]
+        self._unended: Tag | None = None  # a tag left out whose end tag may be missing, while in it
+
+    def __iter__(self) -> Iterator[Tag | str | int]:
+        """Opened tags, texts, and the number of line breaks where a tag ends."""
+        from bs4.element import NavigableString, PreformattedString, Tag
+
+        while self._stack:
+            parent, children = self._stack[-1]
+            node = next(children, None)
+            if node is None:
+                self._stack.pop()
+                yield _line_breaks(parent.name) if self._unended is None else 0
+                self._unended = None if parent is self._unended else self._unended
+            elif isinstance(node, Tag):
+                yield self._meet(node)
+            elif isinstance(node, NavigableString) and not isinstance(node, PreformattedString):
+                yield str(node) if self._unended is None else 0
+
+    def _meet(self, tag: Tag) -> Tag | str | int:
+        is_left_out = self._is_left_out(tag)
+        if self._unended is not None:
+            ending, keeping = _OPTIONAL_ENDS[self._unended.name]
+            if tag.name not in ending:
+                if tag.name not in keeping and not is_left_out:
+                    self._enter(tag)
+                return 0
+        self._unended = tag if is_left_out and tag.name in _OPTIONAL_ENDS else None
+        if self._unended is not None or not (is_left_out or tag.name in self._leaves):
+            self._enter(tag)
+        if not is_left_out:
+            return tag
+        return _line_breaks(tag.name) or (" " if tag.name in _TAKING_ROOM else 0)
+
+    def _enter(self, tag: Tag) -> None:
+        self._stack.append((tag, iter(tag.children)))
+
+
+def _opened(events: Iterable[Tag | str | int]) -> Iterator[Tag]:
+    return (event for event in events if not isinstance(event, (str, int)))
+
+
+def _words(events: Iterable[Tag | str | int]) -> str:
+    """The text on one line, where blocks, line breaks and cells hold words apart."""
+    pieces = (event if isinstance(event, str) else " " if _parts_words(event) else "" for event in events)
+    return _one_line("".join(pieces))
+
+
+def _preformatted(events: Iterable[Tag | str | int]) -> str:
+    """The text as it stands, where blocks and rows are on lines of their own."""
+    pieces = [""]
+    for event in events:
+        if isinstance(event, str):
+            pieces.append(event)
+        elif not isinstance(event, int) and event.name == "br":
+            pieces.append("\n")
+        elif _parts_words(event) and not pieces[-1].endswith("\n"):
+            pieces.append(" " if not isinstance(event, int) and event.name in _CELLS else "\n")
+    return "".join(pieces).strip("\n")
+
+
+def _parts_words(event: Tag | int) -> bool:
+    return event > 0 if isinstance(event, int) else event.name in _CELLS or _line_breaks(event.name) > 0
 
 
 def _one_line(text: str) -> str:
