@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from threading import Event, Thread, Timer
+from functools import partial
+from threading import Event, Semaphore, Thread, Timer
 from typing import Any, TypeVar
 
 from bounded_retrieval.errors import ConfigurationError, StoreError, StoreMissingError, one_line
@@ -19,13 +21,25 @@ Result = TypeVar("Result")
 
 _LONGEST = 200
 _SCHEME = "postgresql://"
+_SECRETS = ("user", "password", "sslpassword")
+_EXPECTED = (
+    f"expected {_SCHEME}user:password@host:port/database, where @ / ? and : in a user or password are written as "
+    "%40 %2F %3F and %3A, or host=... dbname=..."
+)
+
+MOST_CALLS = 16
+"""Most calls that one searcher makes of a server at one time; each has a connection, and others wait."""
+
+MOST_IDLE = 4
+"""Most connections that are kept for the next calls."""
 
 
 class Connections:
     """Idle connections by process, taken by a call and given back; threads never share one at one time.
 
     A connection that turns out to be lost before anything was done over it is thrown away with all other idle ones, and
-    the work is done over a new one. A forked process opens its own.
+    the work is done over a new one. A forked process opens its own. Of one process `MOST_CALLS` calls are made at one
+    time; those that come then wait, for as long as they may take. `MOST_IDLE` connections at most are kept idle.
 
     Args:
         url: as libpq takes it: ``postgresql://user@host:port/database`` or ``host=... dbname=...``.
@@ -37,14 +51,21 @@ class Connections:
         self._psycopg = _psycopg()
         self._idle: dict[int, deque[Any]] = {}
         weakref.finalize(self, _close_idle, self._idle)
+        self._places: dict[int, Semaphore] = {}
         self._closed = False
-        try:
-            self._options = self._psycopg.conninfo.conninfo_to_dict(url)
-        except self._psycopg.Error as error:
-            raise ConfigurationError(f"url: no address of a PostgreSQL server ({_first_line(error)})") from error
+        self._options = self._parsed(url)
+        self._secrets = [str(self._options[name]) for name in _SECRETS if self._options.get(name)]
         shown = {name: str(self._options.get(name, "")) for name in ("host", "port", "dbname")}
         # Never with the password.
         self.name = f"{_SCHEME}{shown['host']}:{shown['port'] or 5432}/{shown['dbname']}"
+
+    def _parsed(self, url: str) -> dict[str, Any]:
+        # What libpq says of an address repeats parts of it, among them what it did not see to be a password.
+        with suppress(self._psycopg.Error, UnicodeError):
+            options: dict[str, Any] = self._psycopg.conninfo.conninfo_to_dict(url)
+            if not _is_misread(url, options):
+                return options
+        raise ConfigurationError(f"url: no address of a PostgreSQL server ({_EXPECTED})")
 
     def run(self, work: Callable[[Any], Result], limit: float | None = None) -> Result:
         """Do some work over a connection, in a transaction that is committed at its end.
@@ -69,11 +90,11 @@ class Connections:
     def _run(self, work: Callable[[Any], Result], seconds: float) -> Result:
         expired, end = Event(), time.monotonic() + seconds
         with self._explained(seconds, expired):
-            connection, is_fresh = self._take(seconds)
+            connection, is_fresh = self._take(seconds, end)
             timer = Timer(max(0.001, end - time.monotonic()), _hang_up, (connection, expired))
             timer.daemon = True
-            timer.start()
             try:
+                timer.start()
                 self._begin(connection, is_fresh)
                 result = work(connection)
                 connection.execute("COMMIT")
@@ -97,17 +118,24 @@ class Connections:
         except self._psycopg.OperationalError as error:
             if is_fresh:
                 raise
-            raise _StaleError(f"{self.name}: the connection was lost ({_first_line(error)})") from error
+            raise _StaleError(f"{self.name}: the connection was lost ({self._said(error)})") from error
 
-    def _take(self, seconds: float) -> tuple[Any, bool]:
+    def _take(self, seconds: float, end: float) -> tuple[Any, bool]:
         if self._closed:
             raise StoreError(f"{self.name}: closed")
-        idle = self._idle.setdefault(os.getpid(), deque())
+        if not self._place().acquire(timeout=seconds):
+            raise self._late(seconds)
         with suppress(IndexError):
-            return idle.pop(), False
-        return self._connect(seconds), True
+            return self._idle.setdefault(os.getpid(), deque()).pop(), False
+        return self._connect(seconds, end), True
 
-    def _connect(self, seconds: float) -> Any:
+    def _place(self) -> Semaphore:
+        return self._places.setdefault(os.getpid(), Semaphore(MOST_CALLS))
+
+    def _late(self, seconds: float) -> StoreError:
+        return StoreError(f"{self.name}: no answer within {seconds * 1000:.0f} ms")
+
+    def _connect(self, seconds: float, end: float) -> Any:
         # In a thread: libpq counts whole seconds, two or more.
         future: Future[Any] = Future()
         options = {"connect_timeout": max(2, round(seconds)), "application_name": "bounded-retrieval", **self._options}
@@ -118,18 +146,34 @@ class Connections:
             except BaseException as error:  # noqa: BLE001 - whoever waits is told
                 future.set_exception(error)
 
-        Thread(target=connect, name="bounded-retrieval-connect", daemon=True).start()
         try:
-            return future.result(seconds)
-        except TimeoutError as error:
-            future.add_done_callback(_close_late)
-            raise StoreError(f"{self.name}: no answer within {seconds * 1000:.0f} ms") from error
+            Thread(target=connect, name="bounded-retrieval-connect", daemon=True).start()
+        except RuntimeError as error:
+            future.set_exception(error)
+        try:
+            return future.result(max(0.0, end - time.monotonic()))
+        except BaseException as error:
+            # What comes late keeps its place until then.
+            future.add_done_callback(partial(_abandon, self._place()))
+            if isinstance(error, TimeoutError):
+                raise self._late(seconds) from error
+            raise
 
     def _give_back(self, connection: Any) -> None:
-        if connection.closed or connection.broken or self._closed:
-            connection.close()
-        else:
-            self._idle.setdefault(os.getpid(), deque()).append(connection)
+        idle = self._idle.setdefault(os.getpid(), deque())
+        try:
+            if connection.closed or connection.broken or self._closed:
+                connection.close()
+            else:
+                idle.append(connection)
+            while len(idle) > MOST_IDLE:
+                with suppress(IndexError):  # another thread may take the last one
+                    idle.popleft().close()
+        finally:
+            self._place().release()
+
+    def _said(self, error: BaseException) -> str:
+        return _first_line(without(str(error), self._secrets)) or type(error).__name__
 
     def _forget(self) -> None:
         _close_idle(self._idle)
@@ -140,21 +184,44 @@ class Connections:
         try:
             yield
         except (errors.UndefinedTable, errors.UndefinedObject, errors.UndefinedFunction) as error:
-            raise StoreMissingError(f"{self.name}: not there ({_first_line(error)})") from error
+            raise StoreMissingError(f"{self.name}: not there ({self._said(error)})") from error
         except self._psycopg.Error as error:
             if expired.is_set() or isinstance(error, (errors.QueryCanceled, errors.ConnectionTimeout)):
-                raise StoreError(f"{self.name}: no answer within {seconds * 1000:.0f} ms") from error
+                raise self._late(seconds) from error
             kind = "no PostgreSQL server answers there" if _is_lost(error) else "refused by the server"
-            raise StoreError(f"{self.name}: {kind} ({_first_line(error)})") from error
+            raise StoreError(f"{self.name}: {kind} ({self._said(error)})") from error
         except StoreError as error:
             if expired.is_set():
-                raise StoreError(f"{self.name}: no answer within {seconds * 1000:.0f} ms") from error
+                raise self._late(seconds) from error
             raise
 
 
-def _close_late(made: Future[Any]) -> None:
-    if made.exception() is None:
-        made.result().close()
+def _abandon(place: Semaphore, made: Future[Any]) -> None:
+    try:
+        if made.exception() is None:
+            made.result().close()
+    finally:
+        place.release()
+
+
+def _is_misread(url: str, options: Mapping[str, Any]) -> bool:
+    """Whether libpq takes what looks like a part of a user or password for a host, a port or a database."""
+    ports = str(options.get("port", "")).split(",")
+    if not all(port.isdecimal() or not port for port in ports):
+        return True
+    if any("://" in str(options.get(name, "")) for name in ("host", "dbname")):
+        return True
+    scheme, _, rest = url.partition("://")
+    place, _, path = rest.partition("?")[0].partition("/")
+    return scheme in ("postgresql", "postgres") and (place.count("@") > 1 or "@" in path)
+
+
+def without(text: str, secrets: Iterable[str]) -> str:
+    """A text with each of these words as ``***``; inside of another word one is left."""
+    for secret in sorted({secret for secret in secrets if secret.strip()}, key=len, reverse=True):
+        before, after = (r"(?<!\w)" if secret[0].isalnum() else "", r"(?!\w)" if secret[-1].isalnum() else "")
+        text = re.sub(before + re.escape(secret) + after, "***", text)
+    return text
 
 
 def _close_idle(connections: Mapping[int, deque[Any]]) -> None:
@@ -191,6 +258,6 @@ def _psycopg() -> Any:
     return psycopg
 
 
-def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return one_line(lines[0], _LONGEST) if lines else type(error).__name__
+def _first_line(text: str) -> str:
+    lines = text.strip().splitlines()
+    return one_line(lines[0], _LONGEST) if lines else ""

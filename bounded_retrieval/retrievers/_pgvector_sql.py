@@ -1,6 +1,6 @@
 """How a unit stands in a PostgreSQL table, the statements that read and write it, and filters in SQL.
 
-Values are passed as parameters; what is written into a statement is a table's quoted name and digests.
+Values are passed as parameters; what is written into a statement is a table's name, in quotes, and digests.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from bounded_retrieval.contracts.candidate import Unit
 from bounded_retrieval.contracts.filters import Filter
+from bounded_retrieval.contracts.normalise import clean_text
 from bounded_retrieval.errors import ConfigurationError, SourceError, quoted
 from bounded_retrieval.retrievers._facets import EXACT_INTEGER, OPEN, Language, Narrowing, facets_of, narrow
 
@@ -34,7 +35,7 @@ _NAME_CHARS = 48
 _SIGNS = {"$gt": ">", "$gte": ">=", "$lt": "<", "$lte": "<="}
 
 CREATE = """
-CREATE TABLE IF NOT EXISTS {table} (
+CREATE TABLE IF NOT EXISTS "{table}" (
   id text COLLATE "C" PRIMARY KEY,
   text text NOT NULL,
   metadata jsonb NOT NULL,
@@ -42,13 +43,13 @@ CREATE TABLE IF NOT EXISTS {table} (
   facets text[] NOT NULL,
   embedding vector({dimensions}) NOT NULL
 );
-CREATE INDEX IF NOT EXISTS {table}_facets ON {table} USING gin (facets);
+CREATE INDEX IF NOT EXISTS "{table}_facets" ON "{table}" USING gin (facets);
 """
 
-INLINE = "ALTER TABLE {table} ALTER COLUMN embedding SET STORAGE PLAIN"
+INLINE = 'ALTER TABLE "{table}" ALTER COLUMN embedding SET STORAGE PLAIN'
 
 INDEX = (
-    "CREATE INDEX IF NOT EXISTS {table}_embedding ON {table} USING hnsw (embedding vector_ip_ops) "
+    'CREATE INDEX IF NOT EXISTS "{table}_embedding" ON "{table}" USING hnsw (embedding vector_ip_ops) '
     "WITH (m = 32, ef_construction = 200)"
 )
 
@@ -65,29 +66,43 @@ SELECT set_config('maintenance_work_mem', '{kilobytes}kB', true),
 WHERE pg_size_bytes(current_setting('maintenance_work_mem')) < {kilobytes} * 1024
 """
 
-ARRIVING = "CREATE TEMPORARY TABLE arriving (LIKE {table}) ON COMMIT DROP"
-COPY = "COPY arriving (id, text, metadata, written, facets, embedding) FROM STDIN"
+# No table has a hyphen in its name.
+ARRIVING = 'CREATE TEMPORARY TABLE "arriving-units" (LIKE "{table}") ON COMMIT DROP'
+COPY = 'COPY "arriving-units" (id, text, metadata, written, facets, embedding) FROM STDIN'
+# Whoever changes several units locks them in one order: two that wait for each other would be a deadlock.
 UPSERT = """
-INSERT INTO {table} SELECT * FROM arriving
+INSERT INTO "{table}" SELECT * FROM "arriving-units" ORDER BY id
 ON CONFLICT (id) DO UPDATE SET text = excluded.text, metadata = excluded.metadata, written = excluded.written,
   facets = excluded.facets, embedding = excluded.embedding
 """
 
+REMOVE = """
+WITH held AS (SELECT id FROM "{table}" WHERE id = ANY(%s) ORDER BY id FOR UPDATE)
+DELETE FROM "{table}" USING held WHERE "{table}".id = held.id
+"""
+
+ALONE = "SELECT pg_advisory_xact_lock(hashtextextended('bounded_retrieval ' || %s, 0))"
+"""Wait until nobody else does what is so named; until the end of the transaction. IF NOT EXISTS is no lock."""
+
 NEAREST = """
-SELECT id, text, written, vector_send(embedding) FROM {table} WHERE {condition}
+SELECT id, text, written, vector_send(embedding) FROM "{table}" WHERE {condition}
 ORDER BY embedding <#> %(vector)s::vector LIMIT %(limit)s
+"""
+
+IS_INDEXED = """
+SELECT to_regclass('"{table}_embedding"') IS NOT NULL
 """
 
 DESCRIBE = """
 SELECT obj_description(c.oid, 'pg_class'),
   (SELECT atttypmod FROM pg_attribute WHERE attrelid = c.oid AND attname = 'embedding'),
   EXISTS (SELECT FROM pg_index JOIN pg_class i ON i.oid = indexrelid WHERE indrelid = c.oid AND i.relname = %(index)s)
-FROM pg_class c WHERE c.oid = to_regclass(%(table)s)
+FROM pg_class c WHERE c.oid = to_regclass('"' || %(table)s || '"')
 """
 
 
 def checked_table(name: str) -> str:
-    """A table's name, quoted.
+    """A table's name in small letters.
 
     Raises:
         ConfigurationError: it holds anything but letters, digits and underscores, or is too long.
@@ -156,7 +171,7 @@ class Condition:
         key = f"p{len(self.parameters)}"
         value = f"metadata->>%({key})s"
         if isinstance(bound, str):
-            if "\x00" in bound:
+            if clean_text(bound) != bound:
                 return OPEN
             # In this collation texts are ordered by their characters' codes, as in Python.
             test = f'({value}) COLLATE "C" {_SIGNS[name]} %({key}v)s'
@@ -164,15 +179,19 @@ class Condition:
             test = f"({value})::numeric {_SIGNS[name]} %({key}v)s::numeric"
         else:
             return OPEN
-        self.parameters |= {
-            key: field.replace("\x00", "\ufffd"),
-            f"{key}v": bound if isinstance(bound, str) else repr(bound),
-        }
+        self.parameters |= {key: _plain(clean_text(field)), f"{key}v": _plain(bound)}
         # Which of several conditions is looked at first is PostgreSQL's choice, except in a CASE.
         kind = "string" if isinstance(bound, str) else "number"
         return Narrowing(
             f"(CASE WHEN jsonb_typeof(metadata->%({key})s) = '{kind}' THEN {test} ELSE false END)", exact=True
         )
+
+
+def _plain(value: str | float) -> str:
+    # Subclasses (numpy's numbers, enumerations) write themselves in other ways.
+    if isinstance(value, str):
+        return str.__str__(value)
+    return int.__repr__(value) if isinstance(value, int) else float.__repr__(value)
 
 
 def _held(facets: Sequence[str]) -> str:

@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from threading import Condition, Lock
 from typing import Generic, TypeVar
 
-from bounded_retrieval.errors import ForkedError
+from bounded_retrieval.errors import ForkedError, StoreError
 
 Value = TypeVar("Value")
 
@@ -109,10 +109,20 @@ class ReadersAndWriter:
         self._writing = False
 
     @contextmanager
-    def reading(self) -> Iterator[None]:
-        """Keep writers out; not to be entered again inside."""
+    def reading(self, seconds: float | None = None) -> Iterator[None]:
+        """Keep writers out; not to be entered again inside.
+
+        Args:
+            seconds: how long to wait for writers; none means for as long as they take.
+
+        Raises:
+            StoreError: they took longer.
+        """
         with self._changed:
-            self._changed.wait_for(lambda: not self._writing and not self._waiting)
+            if not self._changed.wait_for(lambda: not self._writing and not self._waiting, seconds):
+                raise StoreError(
+                    f"dense searcher: no answer within {(seconds or 0) * 1000:.0f} ms, a change is under way"
+                )
             self._readers += 1
         try:
             yield

@@ -17,6 +17,7 @@ from langchain_core.embeddings import Embeddings
 from bounded_retrieval.contracts.candidate import Candidate, Channel, Unit, searchable_text
 from bounded_retrieval.contracts.filters import Filter, Predicate, compile_filter
 from bounded_retrieval.contracts.normalise import clean_text
+from bounded_retrieval.contracts.time_left import seconds_left
 from bounded_retrieval.errors import EmbeddingMismatchError, StoreError
 from bounded_retrieval.retrievers import _chroma_store
 from bounded_retrieval.retrievers._chroma_filter import compile_where, decides_whole, pack_metadata, unpack_metadata
@@ -57,8 +58,9 @@ class ChromaSearcher(Excluding):
     first 1,000 are not found. `pushes_down` tells which it is.
 
     Any number of threads may search; one that adds or removes waits for them, and they for it, so that no search sees
-    64 units or fewer added, or any number removed, in part. Chroma does not survive a fork: every call in a forked
-    process raises `ForkedError`, and so does opening another store there.
+    64 units or fewer added, or any number removed, in part; a search and a score wait no longer than a run's
+    deadline leaves. Chroma does not survive a fork: every call in a forked process raises `ForkedError`, and so does
+    opening another store there.
 
     Args:
         collection: an existing collection whose vectors were made by ``embedding``. One that another program made may
@@ -177,7 +179,7 @@ class ChromaSearcher(Excluding):
             return []
         self._process.check()  # before the embedding is at work in vain
         vector = self._queries.vector(query)
-        with self._use.reading():
+        with self._use.reading(seconds_left()):
             best = self._best(vector, k, where if isinstance(where, dict) else None, accepts)
         return [
             Candidate(unit_id=row.unit_id, channel=self.channel, rank=rank, score=row.score, unit=row.unit)
@@ -209,7 +211,7 @@ class ChromaSearcher(Excluding):
         filter: Filter | None = None,  # noqa: ARG002 - a cosine depends on no other unit
     ) -> dict[str, float]:
         """Cosine similarity of the query with each of these units that the collection holds; reads no other."""
-        with self._use.reading():
+        with self._use.reading(seconds_left()):
             found = [(answer["ids"], answer["embeddings"]) for answer in self._get(unit_ids, "embeddings")]
         if not any(ids for ids, _ in found):
             return {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
@@ -9,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
+from pydantic import ValidationError
 
 from bounded_retrieval.contracts.time_left import unhurried
 from bounded_retrieval.errors import ConfigurationError, StoreError, StoreMissingError
 from bounded_retrieval.retrievers._chroma_store import first_line, parameters, recorded_embedding
+from bounded_retrieval.retrievers._pgvector_pool import without
 from bounded_retrieval.retrievers._server_units import TIMEOUT_MS, checked_timeout, within_deadline
 from bounded_retrieval.retrievers.chroma import ChromaSearcher
 from bounded_retrieval.retrievers.embeddings import MiniLMEmbeddings
@@ -51,6 +54,7 @@ class ChromaServerSearcher(ChromaSearcher):
         super().__init__(collection, embedding, id_key=id_key)
         self._where = f"{server}, collection {collection.name!r}"
         self._seconds = seconds
+        self._secrets: list[str] = []
 
     @classmethod
     def connect(  # noqa: PLR0913 - all but two are keyword-only
@@ -85,16 +89,18 @@ class ChromaServerSearcher(ChromaSearcher):
             StoreError: the server is not there, took too long or refused.
             ConfigurationError: an argument is not valid.
         """
-        seconds, server = checked_timeout(timeout_ms), f"Chroma at {host}:{port}"
+        seconds, server = checked_timeout(timeout_ms), f"Chroma at {_without_user(host)}:{port}"
+        secrets = _secrets(host, client or {})
         with ExitStack() as opened:
-            collections = _Collections(opened, host, port, client or {})
-            with _explained(f"{server}, collection {collection_name!r}", seconds):
+            with _explained(f"{server}, collection {collection_name!r}", seconds, secrets):
+                collections = _Collections(opened, host, port, client or {})
                 if create:
                     collection = collections.made(collection_name, embedding or MiniLMEmbeddings())
                 else:
                     collection = collections.found(collection_name)
             chosen = recorded_embedding(collection) if embedding is None else embedding
             searcher = cls(collection, chosen, id_key=id_key, server=server, seconds=seconds)
+            searcher._secrets = secrets
             searcher._own(opened.pop_all())
         return searcher
 
@@ -108,7 +114,7 @@ class ChromaServerSearcher(ChromaSearcher):
 
     @contextmanager
     def _explained(self, dimensions: int | None = None) -> Iterator[None]:
-        with _explained(self._where, within_deadline(self._seconds)), super()._explained(dimensions):
+        with _explained(self._where, within_deadline(self._seconds), self._secrets), super()._explained(dimensions):
             yield
 
 
@@ -155,11 +161,32 @@ def _limit(request: Any) -> None:
     request.extensions["timeout"] = dict.fromkeys(("connect", "read", "write", "pool"), seconds)
 
 
+def _without_user(host: str) -> str:
+    scheme, _, rest = host.rpartition("://") if "://" in host else ("", "", host)
+    place = rest.rpartition("@")[2]
+    return f"{scheme}://{place}" if scheme else place
+
+
+def _secrets(host: str, settings: Mapping[str, Any]) -> list[str]:
+    """What no message may repeat: the address's user and password, the headers' values and what signs in."""
+    user = host.rpartition("://")[2].rpartition("@")[0]
+    headers = settings.get("chroma_server_headers")
+    signing = [value for name, value in settings.items() if "auth" in name and "provider" not in name]
+    values = [user, *re.split("[:/@]", user), *signing]
+    values += headers.values() if isinstance(headers, Mapping) else [headers]
+    words = [str(value).strip() for value in values if value]
+    # Errors show some as Python writes them; of a header like "Bearer x" the x is the secret.
+    return [part for word in words for part in (word, repr(word)[1:-1], *word.split())]
+
+
 @contextmanager
-def _explained(where: str, seconds: float) -> Iterator[None]:
+def _explained(where: str, seconds: float, secrets: Sequence[str]) -> Iterator[None]:
     """Give requests their time limit, and put what goes wrong in this package's words."""
     import httpx
     from chromadb.errors import ChromaError, NotFoundError
+
+    def said(error: BaseException) -> str:
+        return without(first_line(error), secrets)
 
     token = _SECONDS.set(seconds)
     try:
@@ -167,15 +194,18 @@ def _explained(where: str, seconds: float) -> Iterator[None]:
     except httpx.TimeoutException as error:
         raise StoreError(f"{where}: no answer within {seconds * 1000:.0f} ms") from error
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise StoreError(f"{where}: no Chroma server answers there ({first_line(error)})") from error
+        raise StoreError(f"{where}: no Chroma server answers there ({said(error)})") from error
     except (ChromaError, StoreError) as error:
         cause = error.__cause__ if isinstance(error, StoreError) else error
         if isinstance(cause, NotFoundError):
-            raise StoreMissingError(f"{where}: not there ({first_line(cause)})") from cause
+            raise StoreMissingError(f"{where}: not there ({said(cause)})") from cause
         if isinstance(error, StoreError):
             raise
-        raise StoreError(f"{where}: refused by the server ({first_line(error)})") from error
+        raise StoreError(f"{where}: refused by the server ({said(error)})") from error
+    except ValidationError as error:
+        problem = error.errors(include_url=False, include_input=False)[0]
+        raise ConfigurationError(f"{where}: {'.'.join(map(str, problem['loc']))}: {problem['msg']}") from None
     except ValueError as error:
-        raise ConfigurationError(f"{where}: {first_line(error)}") from error
+        raise ConfigurationError(f"{where}: {said(error)}") from error
     finally:
         _SECONDS.reset(token)

@@ -17,13 +17,15 @@ from langchain_core.vectorstores import InMemoryVectorStore, VectorStore
 
 from bounded_retrieval.contracts.candidate import Candidate, Channel, Unit
 from bounded_retrieval.contracts.filters import Filter, Predicate, compile_filter
-from bounded_retrieval.contracts.normalise import CONTENT_ID_PREFIX, clean_metadata
+from bounded_retrieval.contracts.normalise import CONTENT_ID_PREFIX, clean_metadata, clean_text
 from bounded_retrieval.contracts.ports import Searcher
 from bounded_retrieval.errors import ConfigurationError
 from bounded_retrieval.retrievers._chroma_filter import compile_where, decides_whole
 
 OVERFETCH_CAP = 1_000
 """Most rows asked of a store for one search (``k``, if more) when a filter drops rows that came back."""
+
+_OWN_IDS = 10_000  # ids that a searcher notes before it forgets them
 
 _Scored = tuple[Document, float | None]
 
@@ -133,6 +135,7 @@ class VectorStoreSearcher:
         self.store = store
         self.channel = channel
         self._id_key = id_key
+        self._own_ids: dict[str, str] = {}
         if id_key is None and type(store).get_by_ids is not VectorStore.get_by_ids:
             self.fetch = self._fetch
 
@@ -147,7 +150,7 @@ class VectorStoreSearcher:
             return []
         asked = k
         while asked:
-            rows = self._rows(query, asked, pushed)
+            rows = self._noted(self._rows(query, asked, pushed))
             units = _accepted(rows, self._id_key, accepts)
             asked = _next_request(asked, len(rows), len(units), k)
         return _ranked(units, k, self.channel)
@@ -159,7 +162,7 @@ class VectorStoreSearcher:
             return []
         asked = k
         while asked:
-            rows = await self._arows(query, asked, pushed)
+            rows = self._noted(await self._arows(query, asked, pushed))
             units = _accepted(rows, self._id_key, accepts)
             asked = _next_request(asked, len(rows), len(units), k)
         return _ranked(units, k, self.channel)
@@ -179,8 +182,12 @@ class VectorStoreSearcher:
         return _is_chroma(self.store) and decides_whole(filter)
 
     def vouches_for(self, unit_id: str) -> bool:
-        """Whether ``fetch`` can find the unit: not one that came without an id and was named by its content."""
-        return not unit_id.startswith(CONTENT_ID_PREFIX)
+        """Whether ``fetch`` can find the unit.
+
+        It cannot where the unit came without an id and was named by its content, nor where its id seems to have been
+        cleaned and this searcher did not return it.
+        """
+        return not unit_id.startswith(CONTENT_ID_PREFIX) and ("\ufffd" not in unit_id or unit_id in self._own_ids)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({type(self.store).__name__}, {self.channel!r})"
@@ -199,11 +206,20 @@ class VectorStoreSearcher:
 
     def _fetch(self, unit_ids: Sequence[str]) -> dict[str, Document]:
         """Current units by id; an id that is not there is left out."""
-        wanted = list(dict.fromkeys(unit_ids))
+        wanted = list(dict.fromkeys(self._own_ids.get(unit_id, unit_id) for unit_id in unit_ids))
         # Some stores read an empty list of ids as every id.
         documents = self.store.get_by_ids(wanted) if wanted else []
         units = (Unit.from_document(document) for document in documents if document.id in wanted)
         return {unit.unit_id: unit.to_document() for unit in units}
+
+    def _noted(self, rows: list[_Scored]) -> list[_Scored]:
+        """The rows, after the store's own ids were noted where they differ from their units'."""
+        for document, _ in rows:
+            if document.id and "\ufffd" in (unit_id := clean_text(document.id)):
+                if len(self._own_ids) >= _OWN_IDS:
+                    self._own_ids.clear()
+                self._own_ids[unit_id] = document.id
+        return rows
 
 
 _Found = tuple[Unit, float | None]

@@ -51,7 +51,8 @@ class PgVectorSearcher(Excluding):
     Every filter is decided by the server, save orderings by numbers of 2**53 and more.
 
     Any number of threads may search, each over a connection of its own, and a forked process opens its own. A
-    connection that was lost is replaced, so that a restart of the server is survived.
+    connection that was lost is replaced, so that a restart of the server is survived. At most 16 calls are made at one
+    time, others wait within their time limit; four connections are kept while nobody uses them.
 
     Args:
         connections: to the server.
@@ -136,10 +137,7 @@ class PgVectorSearcher(Excluding):
         vector = self._vector(query)
 
         def ask(limit: int) -> list[Row]:
-            found = self._nearest(vector, limit, condition, _SETTINGS)
-            # A walk along the index ends after so many units, whatever it has found by then.
-            if len(found) < limit and filter:
-                found = self._nearest(vector, limit, condition, _EXACTLY)
+            found = self._nearest(vector, limit, condition)
             scores = cosines_of(vector, [sql.vector_of(row[3]) for row in found], self._name)
             pairs = zip(found, scores, strict=True)
             return [Row(unit=sql.document_of(*row[:3]), unit_id=row[0], score=score) for row, score in pairs]
@@ -155,14 +153,18 @@ class PgVectorSearcher(Excluding):
         vector: Vectors = unit_length(self._queries.vector(query)[np.newaxis])[0]
         return vector
 
-    def _nearest(self, vector: Any, limit: int, condition: sql.Condition, settings: dict[str, str]) -> list[Any]:
+    def _nearest(self, vector: Any, limit: int, condition: sql.Condition) -> list[Any]:
         statement = sql.NEAREST.format(table=self._table, condition=condition.sql)
         parameters = {"vector": sql.vector_text(vector), "limit": limit, **condition.parameters}
         seconds = within_deadline(self._connections.timeout)
 
         def read(connection: Any) -> list[Any]:
-            _set(connection, settings | {"statement_timeout": f"{max(1, int(seconds * 1000))}"})
+            _set(connection, _SETTINGS | {"statement_timeout": f"{max(1, int(seconds * 1000))}"})
             found: list[Any] = connection.execute(statement, parameters).fetchall()
+            # A walk along the index ends after so many units, removed ones among them, whatever it has found by then.
+            if len(found) < limit and connection.execute(sql.IS_INDEXED.format(table=self._table)).fetchone()[0]:
+                _set(connection, _EXACTLY)
+                found = connection.execute(statement, parameters).fetchall()
             return found
 
         found: list[Any] = self._connections.run(read, seconds)
@@ -192,7 +194,7 @@ class PgVectorSearcher(Excluding):
 
     def _by_id(self, columns: str, unit_ids: Sequence[str], limit: float | None = None) -> dict[str, Any]:
         wanted = storable_ids(unit_ids)
-        statement = f"SELECT id, {columns} FROM {self._table} WHERE id = ANY(%s)"  # noqa: S608 - a checked name
+        statement = f'SELECT id, {columns} FROM "{self._table}" WHERE id = ANY(%s)'  # noqa: S608 - a checked name
         read = self._connections.run(lambda connection: connection.execute(statement, [wanted]).fetchall(), limit)
         found = {row[0]: row[1:] for row in read}
         return {unit_id: found[unit_id] for unit_id in wanted if unit_id in found}
@@ -221,7 +223,7 @@ class PgVectorSearcher(Excluding):
             self._store(batch)
             stored += len(batch)
         if not self.index() and stored >= _COUNTED_ANEW:
-            self._connections.run(lambda connection: connection.execute(f"ANALYZE {self._table}"))
+            self._connections.run(lambda connection: connection.execute(f'ANALYZE "{self._table}"'))
 
     def _store(self, batch: list[Unit]) -> None:
         vectors = embed_units(self.embedding, [searchable_text(unit.title, unit.text) for unit in batch])
@@ -252,24 +254,29 @@ class PgVectorSearcher(Excluding):
         units = len(self)
         if not is_indexed and dimensions <= sql.INDEXED_DIMENSIONS and units > EXACT_UNITS:
             index = sql.INDEX.format(table=self._table)
-            statements = f"{sql.room_for(units, dimensions)}; {index}; ANALYZE {self._table}"
-            self._connections.run(lambda connection: connection.execute(statements), seconds)
+            statements = f'{sql.room_for(units, dimensions)}; {index}; ANALYZE "{self._table}"'
+
+            def make(connection: Any) -> None:
+                connection.execute(sql.ALONE, [f"index {self._table}"])
+                connection.execute(statements)
+
+            self._connections.run(make, seconds)
             return True
         return is_indexed
 
     def remove(self, unit_ids: Iterable[str]) -> None:
         """Delete units; ids that are not there are passed over."""
-        statement = f"DELETE FROM {self._table} WHERE id = ANY(%s)"  # noqa: S608 - a checked name
+        statement = sql.REMOVE.format(table=self._table)
         wanted = storable_ids(unit_ids)
         self._connections.run(lambda connection: connection.execute(statement, [wanted]))
 
     def ids(self) -> list[str]:
         """Every unit id, sorted."""
-        statement = f"SELECT id FROM {self._table} ORDER BY id"  # noqa: S608 - a checked name
+        statement = f'SELECT id FROM "{self._table}" ORDER BY id'  # noqa: S608 - a checked name
         return [row[0] for row in self._connections.run(lambda connection: connection.execute(statement).fetchall())]
 
     def __len__(self) -> int:
-        statement = f"SELECT count(*) FROM {self._table}"  # noqa: S608 - a checked name
+        statement = f'SELECT count(*) FROM "{self._table}"'  # noqa: S608 - a checked name
         return int(self._connections.run(lambda connection: connection.execute(statement).fetchone())[0])
 
     def __repr__(self) -> str:
@@ -277,7 +284,7 @@ class PgVectorSearcher(Excluding):
 
     def drop(self) -> None:
         """Delete the table and everything in it."""
-        self._connections.run(lambda connection: connection.execute(f"DROP TABLE IF EXISTS {self._table}"))
+        self._connections.run(lambda connection: connection.execute(f'DROP TABLE IF EXISTS "{self._table}"'))
 
     def close(self) -> None:
         """Close the connections. May be repeated."""
@@ -292,8 +299,12 @@ def _set(connection: Any, settings: dict[str, str]) -> None:
 
 def _described(connections: Connections, table: str) -> tuple[str, int, bool] | None:
     """A table's comment, its vectors' dimensions, and whether they are indexed; none where it is not there."""
+    return connections.run(lambda connection: _described_over(connection, table))
+
+
+def _described_over(connection: Any, table: str) -> tuple[str, int, bool] | None:
     parameters = {"table": table, "index": f"{table}_embedding"}
-    found = connections.run(lambda connection: connection.execute(sql.DESCRIBE, parameters).fetchone())
+    found = connection.execute(sql.DESCRIBE, parameters).fetchone()
     return None if found is None else (found[0] or "", int(found[1] or 0), bool(found[2]))
 
 
@@ -302,12 +313,15 @@ def _create(connections: Connections, table: str, embedding: Embeddings) -> None
     recorded = json.dumps({"bounded_retrieval": sql.FORMAT, "embedding": embedding_identity(embedding)})
 
     def make(connection: Any) -> None:
+        connection.execute(sql.ALONE, ["create"])
+        if _described_over(connection, table) is not None:
+            return
         connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
         connection.execute(sql.CREATE.format(table=table, dimensions=dimensions))
         if dimensions <= sql.INLINE_DIMENSIONS:
             connection.execute(sql.INLINE.format(table=table))
         comment = connection.execute("SELECT quote_literal(%s)", [recorded]).fetchone()[0]
-        connection.execute(f"COMMENT ON TABLE {table} IS {comment}")
+        connection.execute(f'COMMENT ON TABLE "{table}" IS {comment}')
 
     connections.run(make)
 

@@ -278,3 +278,15 @@ def test_asking_what_is_pushed_down_checks_the_filter(store):
     for obj in (store, PlainStore([]), ListRetriever(documents=[])):
         with pytest.raises(RequestError, match="unknown operator"):
             as_searcher(obj, "dense").pushes_down({"$nor": []})
+
+
+@pytest.mark.parametrize("own_id", ["x\0y", f"x{chr(0xD800)}y", "x\ufffdy"])
+async def test_a_unit_whose_id_was_cleaned_is_fetched(own_id, search):
+    """By the id that the store knows it by; a searcher that did not return it does not vouch for it."""
+    store = InMemoryVectorStore(EMBEDDING)
+    store.add_documents([Document(id=own_id, page_content="text")])
+    searcher = VectorStoreSearcher(store, "dense")
+    assert not searcher.vouches_for("x\ufffdy")
+    assert ids(await search(searcher, "text", 1)) == ["x\ufffdy"]
+    assert searcher.vouches_for("x\ufffdy")
+    assert searcher.fetch(["x\ufffdy"])["x\ufffdy"].page_content == "text"
