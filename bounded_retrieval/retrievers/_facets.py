@@ -87,8 +87,15 @@ def _said(field: str, value: Any) -> Iterator[tuple[str, ...]]:
 
 def _value(field: str, value: Any) -> tuple[str, ...]:
     # 1 and 1.0 are equal, whichever is held.
-    plain = int(value) if isinstance(value, float) and value.is_integer() else value
+    plain = int(value) if isinstance(value, float) and value.is_integer() else _plain(value)
     return "value", field, _kind(value), str(plain)
+
+
+def _plain(value: Any) -> Any:
+    # A member of an enumeration is written as its name.
+    if isinstance(value, str):
+        return str.__str__(value)
+    return int(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 def _kind(value: Any) -> str:
@@ -117,7 +124,7 @@ def _entry(key: str, value: Any, language: Language, negated: bool) -> Narrowing
 
 def _test(field: str, name: str, bound: Any, language: Language, negated: bool) -> Narrowing:
     if name in _OPPOSITE:
-        return _ordering(field, name, bound, language, negated)
+        return _ordering(_plain(field), name, _plain(bound), language, negated)
     if name in ("$exists", "$date"):
         return _held([facet(name[1:], field)], language, negated is bool(bound))
     values = bound if name in ("$in", "$nin") else [bound]

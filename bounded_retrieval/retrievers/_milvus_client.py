@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
+import math
 import re
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
 from bounded_retrieval.errors import ConfigurationError, StoreError, StoreMissingError, one_line, quoted
+from bounded_retrieval.retrievers._server_units import until
 from bounded_retrieval.retrievers._sharing import OwnProcess
 
 _MISSING = 100
@@ -18,10 +21,14 @@ _MISSING = 100
 _UNLOADED = ("collection not loaded", "not been loaded", "in state 'released'")
 """What Milvus says of a collection that it has to load first; milvus-lite loads none when it starts."""
 
+_THERE = ("already exist", "File exists")
+"""What Milvus and milvus-lite say of a collection or an index that another process has made meanwhile."""
+
 _LONGEST = 200
 _NAME_CHARS = 200
 _NAME = re.compile(rf"[A-Za-z_]\w{{0,{_NAME_CHARS - 1}}}", re.ASCII)
 _ADDRESS = re.compile(r"(?:https?|tcp|unix):/?/[^/\s].*")
+_CREDENTIALS = re.compile(r"^(?P<scheme>\w+:/+)?(?P<secret>.*)@", re.DOTALL)
 
 # A new channel then tries at once: gRPC's channels to one address otherwise share how long they wait after failures, up
 # to two minutes.
@@ -43,13 +50,15 @@ class MilvusConnection:
 
     def __init__(self, uri: str, collection: str, timeout: float, options: Mapping[str, Any]) -> None:
         if not _ADDRESS.fullmatch(uri):
-            raise ConfigurationError(f"uri: expected an address as in http://127.0.0.1:19530 (got {quoted(uri)})")
+            raise ConfigurationError(
+                f"uri: expected an address as in http://127.0.0.1:19530 (got {quoted(_shown(uri))})"
+            )
         if not _NAME.fullmatch(collection):
             raise ConfigurationError(
                 f"collection: expected at most {_NAME_CHARS} letters, digits and underscores (got {quoted(collection)})"
             )
         self.collection = collection
-        self.name = f"{uri}, collection {collection!r}"
+        self.name = f"{_shown(uri)}, collection {collection!r}"
         self.timeout = timeout
         self._uri = uri
         self._process = OwnProcess("Milvus client")
@@ -72,13 +81,48 @@ class MilvusConnection:
 
     def on_collection(self, method: str, timeout: float | None = None, **options: Any) -> Any:
         """Call a method on the collection; one that the server has not loaded since it was started is loaded first."""
+        end = time.monotonic() + (self.timeout if timeout is None else timeout)
         try:
             return self.call(method, self.collection, timeout=timeout, **options)
         except StoreError as error:
             if not any(words in str(error) for words in _UNLOADED):
                 raise
+        self.call("load_collection", self.collection, timeout=until(end))
+        return self.call(method, self.collection, timeout=until(end), **options)
+
+    def make(self, schema: Any, indexes: Any, **options: Any) -> bool:
+        """Make the collection and its indexes, or what is lacking of them; whether anything was.
+
+        Raises:
+            ConfigurationError: a collection of that name holds something else.
+        """
+        if not self.lacks(schema, indexes):
+            return False
+        self._unless_there("create_collection", schema=schema, consistency_level="Strong", **options)
+        self._unless_there("create_index", index_params=indexes)
         self.call("load_collection", self.collection)
-        return self.call(method, self.collection, timeout=timeout, **options)
+        return True
+
+    def lacks(self, schema: Any, indexes: Any) -> bool:
+        """Whether the collection or one of its indexes is not there.
+
+        Raises:
+            ConfigurationError: a collection of that name holds something else.
+        """
+        try:
+            described = self.call("describe_collection", self.collection)
+        except StoreMissingError:
+            return True
+        if {field["name"] for field in described["fields"]} != {field.name for field in schema.fields}:
+            raise ConfigurationError(f"{self.name}: is there already and holds something else; choose another name")
+        return len(self.call("list_indexes", self.collection)) < len(indexes)
+
+    def _unless_there(self, method: str, **options: Any) -> None:
+        try:
+            self.call(method, self.collection, **options)
+        except StoreError as error:
+            if not any(words in str(error) for words in _THERE):
+                raise
 
     def first_rows(self, fields: list[str], condition: str, limit: int) -> list[dict[str, Any]]:
         """Fields of the first rows that meet a condition, in the order of their keys, keys included."""
@@ -95,7 +139,7 @@ class MilvusConnection:
         other = object.__new__(MilvusConnection)
         other.__dict__.update(self.__dict__)
         other.collection = collection
-        other.name = f"{self._uri}, collection {collection!r}"
+        other.name = f"{_shown(self._uri)}, collection {collection!r}"
         return other
 
     def schema(self) -> Any:
@@ -141,10 +185,11 @@ class MilvusConnection:
     def _in_our_words(self, error: Exception, limit: float) -> StoreError:
         import grpc
 
-        code, problem = getattr(error, "code", None), _first_line(error)
+        code = getattr(error, "code", None)
+        problem = one_line(_hidden(self._uri, _first_line(error)), _LONGEST)
         status = code() if callable(code) else code
         if status == grpc.StatusCode.DEADLINE_EXCEEDED or "DEADLINE_EXCEEDED" in problem:
-            return StoreError(f"{self.name}: no answer within {limit * 1000:.0f} ms")
+            return StoreError(f"{self.name}: no answer within {math.ceil(round(limit * 1000, 3))} ms")
         if status == grpc.StatusCode.UNAVAILABLE or "connecting to server" in problem or "UNAVAILABLE" in problem:
             return StoreError(f"{self.name}: no Milvus server answers there ({problem})")
         if status == _MISSING or "can't find collection" in problem or "collection not found" in problem:
@@ -167,7 +212,20 @@ def _first_line(error: BaseException) -> str:
     details = getattr(error, "details", None)
     text = details() if callable(details) else getattr(error, "message", "") or error
     lines = str(text).strip().splitlines()
-    return one_line(lines[0], _LONGEST) if lines else type(error).__name__
+    return lines[0] if lines else type(error).__name__
+
+
+def _shown(uri: str) -> str:
+    """An address without user and password."""
+    return _CREDENTIALS.sub(lambda match: match["scheme"] or "", uri)
+
+
+def _hidden(uri: str, text: str) -> str:
+    """A text without the user and the password of an address."""
+    match = _CREDENTIALS.match(uri)
+    if match is None:
+        return text
+    return text.replace(match["secret"] + "@", "").replace(match["secret"], "...")
 
 
 @contextmanager

@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from functools import wraps
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 
 from bounded_retrieval.contracts.filters import Filter
+from bounded_retrieval.contracts.time_left import time_left
 from bounded_retrieval.errors import EmbeddingMismatchError, StoreVersionError
 from bounded_retrieval.policies.tokenize import INDEX_TERMS_NAME
 from bounded_retrieval.retrievers import _milvus_rows as rows
 from bounded_retrieval.retrievers._milvus_client import MilvusConnection
-from bounded_retrieval.retrievers._milvus_statistics import TermStatistics
-from bounded_retrieval.retrievers._server_units import storable_ids, within_deadline
+from bounded_retrieval.retrievers._server_units import storable_ids, until, within_deadline
 from bounded_retrieval.retrievers._vectors import embed_units
 from bounded_retrieval.retrievers.embeddings import builtin_embedding, embedding_identity
 
 BATCH = 500
 """Units written, or read by id, in one call."""
 
+_VECTORS = ("sparse", "vector")  # fields that have an index
 _EMBEDDING, _TERMS = "bounded_retrieval.embedding", "bounded_retrieval.terms"
 _TERMS_NAME = f"{INDEX_TERMS_NAME}, format {rows.TERMS_FORMAT}"
+
+
+_Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +64,10 @@ class UnitCollection:
         """What a search may take: no longer than a run's deadline leaves."""
         return within_deadline(self.connection.timeout)
 
+    def one_limit(self) -> AbstractContextManager[None]:
+        """All searches made inside take no longer together than one may."""
+        return time_left(self.connection.timeout)
+
     def ranked(self, search: Search, limit: int) -> list[tuple[str, dict[str, Any]]]:
         """Ids and fields of the first units, in Milvus' order."""
         (hits,) = self.connection.on_collection(
@@ -72,12 +83,15 @@ class UnitCollection:
         return [(hit["id"], hit["entity"]) for hit in hits]
 
     def rows(self, unit_ids: Sequence[str], fields: list[str], limit: float | None = None) -> dict[str, Any]:
-        """Fields of the units that exist, by id, in the order asked for; ``limit`` in seconds."""
+        """Fields of the units that exist, by id, in the order asked for; ``limit`` in seconds, for all of them."""
         found: dict[str, Any] = {}
+        left = self.connection.timeout if limit is None else limit
+        end = time.monotonic() + left
         for start in range(0, len(unit_ids), BATCH):
-            ids = unit_ids[start : start + BATCH]
-            for row in self.connection.on_collection("query", limit, filter=rows.one_of(ids), output_fields=fields):
+            condition = rows.one_of(unit_ids[start : start + BATCH])
+            for row in self.connection.on_collection("query", left, filter=condition, output_fields=fields):
                 found[row["id"]] = row
+            left = until(end)
         return {unit_id: found[unit_id] for unit_id in unit_ids if unit_id in found}
 
     def fetch(self, unit_ids: Sequence[str]) -> dict[str, Document]:
@@ -115,17 +129,35 @@ class OverUnits:
         return f"{type(self).__name__}({self._units.connection.name})"
 
 
-def create(connection: MilvusConnection, embedding: Embeddings) -> None:
-    """Make the collection, its indexes, and that of its statistics; record what made the vectors and the terms."""
+def within_one_limit(method: _Method) -> _Method:
+    """A method of `OverUnits` whose calls take no longer together than one may."""
+
+    @wraps(method)
+    def limited(self: OverUnits, *args: Any, **options: Any) -> Any:
+        with self._units.one_limit():
+            return method(self, *args, **options)
+
+    return cast("_Method", limited)
+
+
+def create_units(connection: MilvusConnection, embedding: Embeddings, beside: Callable[[], None]) -> None:
+    """Make the collection, its indexes, if they are not there, and record in it what made the vectors and the terms.
+
+    Args:
+        connection: to it.
+        embedding: what makes the vectors.
+        beside: makes the collections beside it, which are there before it is.
+    """
+    there = connection.call("has_collection", connection.collection)
+    if there and len(connection.call("list_indexes", connection.collection)) >= len(_VECTORS):
+        return
     schema, indexes = _schema(connection, embed_units(embedding, ["dimensions"]).shape[1]), connection.indexes()
     bm25 = {"bm25_k1": rows.K1, "bm25_b": rows.B}
     indexes.add_index("sparse", index_type="SPARSE_INVERTED_INDEX", metric_type="BM25", params=bm25)
     indexes.add_index("vector", index_type="HNSW", metric_type="IP", params={"M": 32, "efConstruction": 200})
-    options = {"schema": schema, "index_params": indexes, "consistency_level": "Strong"}
-    connection.call("create_collection", connection.collection, **options)
-    recorded = {_EMBEDDING: embedding_identity(embedding), _TERMS: _TERMS_NAME}
-    connection.on_collection("alter_collection_properties", properties=recorded)
-    TermStatistics(connection, 0).create()
+    if connection.lacks(schema, indexes):
+        beside()
+        connection.make(schema, indexes, properties={_EMBEDDING: embedding_identity(embedding), _TERMS: _TERMS_NAME})
 
 
 def _schema(connection: MilvusConnection, dimensions: int) -> Any:

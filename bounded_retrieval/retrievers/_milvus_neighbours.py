@@ -7,9 +7,11 @@ says that neighbours are known.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
+from langchain_core.embeddings import Embeddings
 
 from bounded_retrieval.retrievers import _milvus_rows as rows
 from bounded_retrieval.retrievers._bm25_index import ROUNDING, SCORE_DECIMALS, SUPPORTED
@@ -17,8 +19,8 @@ from bounded_retrieval.retrievers._facets import facet
 from bounded_retrieval.retrievers._finding_neighbours import find_neighbours
 from bounded_retrieval.retrievers._leading import leading
 from bounded_retrieval.retrievers._milvus_client import MilvusConnection
-from bounded_retrieval.retrievers._milvus_collection import BATCH, UnitCollection
-from bounded_retrieval.retrievers._milvus_statistics import Scores, all_rows
+from bounded_retrieval.retrievers._milvus_collection import BATCH, UnitCollection, create_units, recorded
+from bounded_retrieval.retrievers._milvus_statistics import Scores, TermStatistics, all_rows
 from bounded_retrieval.retrievers._neighbours import NEIGHBOURS, NOBODY, supported, with_unsupported
 from bounded_retrieval.retrievers._neighbours import Scores as Totals
 from bounded_retrieval.retrievers._server_units import within_deadline
@@ -45,8 +47,6 @@ class UnitNeighbours:
 
     def create(self) -> None:
         """Make the collection, if it is not there."""
-        if self._near.call("has_collection", self._near.collection):
-            return
         from pymilvus import DataType
 
         schema, indexes = self._near.schema(), self._near.indexes()
@@ -57,8 +57,7 @@ class UnitNeighbours:
         schema.add_field("likeness", element_type=DataType.FLOAT, **listed)
         schema.add_field("point", DataType.FLOAT_VECTOR, dim=len(_POINT))
         indexes.add_index("point", index_type="FLAT", metric_type="L2")
-        options = {"schema": schema, "index_params": indexes, "consistency_level": "Strong"}
-        self._near.call("create_collection", self._near.collection, **options)
+        self._near.make(schema, indexes)
 
     def drop(self) -> None:
         """Delete the collection."""
@@ -127,6 +126,23 @@ class UnitNeighbours:
     def _delete(self, keys: list[str]) -> None:
         for start in range(0, len(keys), BATCH):
             self._near.on_collection("delete", ids=keys[start : start + BATCH])
+
+
+def create(connection: MilvusConnection, embedding: Embeddings) -> None:
+    """Make a collection of units, after those beside it, or what is lacking of them."""
+    create_units(connection, embedding, partial(_make_beside, connection, is_new=True))
+
+
+def opened(connection: MilvusConnection, embedding: Embeddings | None) -> Embeddings:
+    """What `recorded` gives; collections beside that of the units are made where they are not there."""
+    chosen = recorded(connection, embedding)
+    _make_beside(connection, is_new=False)
+    return chosen
+
+
+def _make_beside(connection: MilvusConnection, *, is_new: bool) -> None:
+    UnitNeighbours(connection).create()
+    TermStatistics(connection, 0).create(is_new=is_new)
 
 
 class SupportedScores:

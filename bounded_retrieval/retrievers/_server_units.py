@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -59,6 +60,11 @@ def within_deadline(timeout: float) -> float:
     left = seconds_left()
     # A call that was begun in time is made; a limit of 0 means none to some clients.
     return timeout if left is None else max(0.001, min(timeout, left))
+
+
+def until(end: float) -> float:
+    """Seconds that the next of several calls may take which have to end by a time, as `time.monotonic` tells it."""
+    return max(0.001, end - time.monotonic())
 
 
 def batches(

@@ -19,8 +19,8 @@ from bounded_retrieval.retrievers._bm25_index import SCORE_DECIMALS, Statistics
 from bounded_retrieval.retrievers._bm25_postings import idf
 from bounded_retrieval.retrievers._excluding import Excluding
 from bounded_retrieval.retrievers._milvus_client import MilvusConnection
-from bounded_retrieval.retrievers._milvus_collection import BATCH, OverUnits, Search, UnitCollection, create, recorded
-from bounded_retrieval.retrievers._milvus_neighbours import SupportedScores, UnitNeighbours
+from bounded_retrieval.retrievers._milvus_collection import BATCH, OverUnits, Search, UnitCollection, within_one_limit
+from bounded_retrieval.retrievers._milvus_neighbours import SupportedScores, UnitNeighbours, create, opened
 from bounded_retrieval.retrievers._milvus_statistics import Change, Scores, TermStatistics, all_rows
 from bounded_retrieval.retrievers._milvus_statistics import Statistics as Counted
 from bounded_retrieval.retrievers._server_units import (
@@ -123,7 +123,7 @@ class MilvusStore:
         """
         connection = MilvusConnection(uri, collection, checked_timeout(timeout_ms), client or {})
         with connection.closed_on_error():
-            return cls(connection, recorded(connection, embedding), **options)
+            return cls(connection, opened(connection, embedding), **options)
 
     @classmethod
     def create(
@@ -139,10 +139,8 @@ class MilvusStore:
         """Open a collection, made first if it is not there; arguments and errors are those of `open`."""
         connection = MilvusConnection(uri, collection, checked_timeout(timeout_ms), client or {})
         with connection.closed_on_error():
-            if not connection.call("has_collection", collection):
-                UnitNeighbours(connection).create()
-                create(connection, embedding)
-            return cls(connection, recorded(connection, embedding), **options)
+            create(connection, embedding)
+            return cls(connection, opened(connection, embedding), **options)
 
     def add(self, documents: Iterable[Document], progress: Progress | None = None) -> None:
         """Embed and store documents, read as they are needed; a unit whose id is already there is replaced.
@@ -249,6 +247,7 @@ class MilvusLexicalSearcher(OverUnits):
         self._support = support
         self._scope = scope
 
+    @within_one_limit
     def search(self, query: str, k: int, filter: Filter | None = None) -> list[Candidate]:
         """Return at most ``k`` candidates, best first, each with its score and its unit.
 
@@ -278,6 +277,7 @@ class MilvusLexicalSearcher(OverUnits):
         # Milvus knows terms by numbers, which two terms may share.
         return candidates([row for row in best if row.score > 0], self.channel)
 
+    @within_one_limit
     def score(self, query: str, unit_ids: Sequence[str], filter: Filter | None = None) -> dict[str, float]:
         """The score of each given unit that exists: what a search under the filter gives it, 0.0 where nothing matches.
 
@@ -296,6 +296,7 @@ class MilvusLexicalSearcher(OverUnits):
         passing = {unit_id: accepts(row["metadata"] or {}) for unit_id, row in found.items()}
         return {unit_id: scores.of(terms[unit_id]) if passing[unit_id] else 0.0 for unit_id in found}
 
+    @within_one_limit
     def weigh(self, query: str, words: Sequence[str], filter: Filter | None = None) -> QueryWeights:
         """How rare each of these words of the query is, and the most that a unit could score.
 
@@ -316,7 +317,7 @@ class MilvusLexicalSearcher(OverUnits):
 
     def _counted(self, terms: Sequence[str], filter: Filter | None) -> Counted:
         scope = filter if self._scope == "filtered" else None
-        return self._statistics.of(terms, scope, self._units.search_seconds)
+        return self._statistics.of(terms, scope)
 
     def _scores(self, query: str, filter: Filter | None) -> Scores:
         terms = [rows.encode_term(term) for term in search_terms(query)]
@@ -365,7 +366,8 @@ class MilvusDenseSearcher(OverUnits, Excluding):
             found = zip(hits, scores, strict=True)
             return [Row(unit=rows.document_of(*hit), unit_id=hit[0], score=score) for hit, score in found]
 
-        return candidates(best_rows(ask, k, k + SLACK, accepts, is_settled=passing.exact), self.channel)
+        with self._units.one_limit():
+            return candidates(best_rows(ask, k, k + SLACK, accepts, is_settled=passing.exact), self.channel)
 
     def score(
         self,
