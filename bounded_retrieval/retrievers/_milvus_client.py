@@ -25,6 +25,7 @@ _THERE = ("already exist", "File exists")
 """What Milvus and milvus-lite say of a collection or an index that another process has made meanwhile."""
 
 _LONGEST = 200
+_MAKING_SECONDS = 0.05  # between two looks at a collection that somebody else is making
 _NAME_CHARS = 200
 _NAME = re.compile(rf"[A-Za-z_]\w{{0,{_NAME_CHARS - 1}}}", re.ASCII)
 _ADDRESS = re.compile(r"(?:https?|tcp|unix):/?/[^/\s].*")
@@ -96,12 +97,21 @@ class MilvusConnection:
         Raises:
             ConfigurationError: a collection of that name holds something else.
         """
-        if not self.lacks(schema, indexes):
-            return False
-        self._unless_there("create_collection", schema=schema, consistency_level="Strong", **options)
-        self._unless_there("create_index", index_params=indexes)
-        self.call("load_collection", self.collection)
-        return True
+        end = time.monotonic() + self.timeout
+        while True:
+            try:
+                if not self.lacks(schema, indexes):
+                    return False
+                self._unless_there("create_collection", schema=schema, consistency_level="Strong", **options)
+                self._unless_there("create_index", index_params=indexes)
+                self.call("load_collection", self.collection)
+            except StoreMissingError:
+                # Somebody else is making it: the server says that it exists before it is there.
+                if time.monotonic() > end:
+                    raise
+                time.sleep(_MAKING_SECONDS)
+            else:
+                return True
 
     def lacks(self, schema: Any, indexes: Any) -> bool:
         """Whether the collection or one of its indexes is not there.
