@@ -42,10 +42,7 @@ _CELLS = frozenset({"td", "th"})
 _TAKING_ROOM = _CONTROLS | {"iframe", "svg"}
 _LEAVES = frozenset({*_HEADINGS, "pre"})
 
-_HIDING_STYLE = re.compile(
-    r"(?:^|;)\s*(?:display\s*:\s*none|visibility\s*:\s*(?:hidden|collapse))\s*(?:!\s*important\s*)?(?:;|$)",
-    re.IGNORECASE,
-)
+_HIDING_STYLES = frozenset({("display", "none"), ("visibility", "hidden"), ("visibility", "collapse")})
 
 _LISTS = frozenset({"dir", "menu", "ol", "ul"})
 _ROW_ENDS = frozenset({"tr", "tbody", "tfoot"})
@@ -267,7 +264,8 @@ def _is_hidden(tag: Tag) -> bool:
 
 
 def _is_undisplayed(tag: Tag) -> bool:
-    return tag.has_attr("hidden") or _HIDING_STYLE.search(str(tag.get("style") or "")) is not None
+    styles = (style.partition("!")[0].partition(":") for style in str(tag.get("style") or "").lower().split(";"))
+    return tag.has_attr("hidden") or any((name.strip(), value.strip()) in _HIDING_STYLES for name, _, value in styles)
 
 
 class _Walk:

@@ -19,11 +19,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from bounded_retrieval.contracts.budget import Budget
 from bounded_retrieval.contracts.chain import CHAIN_KEYS, ChainResult
 from bounded_retrieval.contracts.packet import EvidencePacket
+from bounded_retrieval.contracts.request import RetrievalRequest
 from bounded_retrieval.contracts.stop import StopReason
 from bounded_retrieval.errors import ConfigurationError, RequestError, RetrievalFailedError
 from bounded_retrieval.graph.bounded import create_bounded_retrieval
 from bounded_retrieval.integrations.wording import chain_for_model, packet_for_model
-from bounded_retrieval.policies.settings import read_request
 
 CONTEXT_KEY = "bounded_context"
 """Key of ``configurable`` under which a runtime context may be passed, only as an instance."""
@@ -163,8 +163,10 @@ class _ToolInput(BaseModel):
     @classmethod
     def _check_query(cls, query: str) -> str:
         # A query that the graph would refuse is the model's mistake, which an agent tells it, and does not end a run.
-        read_request(query, None)
-        return query
+        try:
+            return RetrievalRequest(query=query).query
+        except ValidationError as error:
+            raise RequestError.from_validation(error, "tool") from None
 
 
 def create_retrieval_tool(

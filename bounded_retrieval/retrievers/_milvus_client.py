@@ -29,7 +29,6 @@ _MAKING_SECONDS = 0.05  # between two looks at a collection that somebody else i
 _NAME_CHARS = 200
 _NAME = re.compile(rf"[A-Za-z_]\w{{0,{_NAME_CHARS - 1}}}", re.ASCII)
 _ADDRESS = re.compile(r"(?:https?|tcp|unix):/?/[^/\s].*")
-_CREDENTIALS = re.compile(r"^(?P<scheme>\w+:/+)?(?P<secret>.*)@", re.DOTALL)
 
 # A new channel then tries at once: gRPC's channels to one address otherwise share how long they wait after failures, up
 # to two minutes.
@@ -227,15 +226,21 @@ def _first_line(error: BaseException) -> str:
 
 def _shown(uri: str) -> str:
     """An address without user and password."""
-    return _CREDENTIALS.sub(lambda match: match["scheme"] or "", uri)
+    secret = _secret_of(uri)
+    return uri if secret is None else uri.replace(f"{secret}@", "", 1)
 
 
 def _hidden(uri: str, text: str) -> str:
     """A text without the user and the password of an address."""
-    match = _CREDENTIALS.match(uri)
-    if match is None:
-        return text
-    return text.replace(match["secret"] + "@", "").replace(match["secret"], "...")
+    secret = _secret_of(uri)
+    return text.replace(f"{secret}@", "").replace(secret, "...") if secret else text
+
+
+def _secret_of(uri: str) -> str | None:
+    """User and password of an address, what stands before the last ``@`` and after the scheme; none without that."""
+    before, at, _ = uri.rpartition("@")
+    _, scheme, secret = before.partition(":/")
+    return None if not at else secret.lstrip("/") if scheme else before
 
 
 @contextmanager

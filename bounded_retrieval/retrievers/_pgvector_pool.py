@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import socket
 import time
 import weakref
@@ -219,9 +218,23 @@ def _is_misread(url: str, options: Mapping[str, Any]) -> bool:
 def without(text: str, secrets: Iterable[str]) -> str:
     """A text with each of these words as ``***``; inside of another word one is left."""
     for secret in sorted({secret for secret in secrets if secret.strip()}, key=len, reverse=True):
-        before, after = (r"(?<!\w)" if secret[0].isalnum() else "", r"(?!\w)" if secret[-1].isalnum() else "")
-        text = re.sub(before + re.escape(secret) + after, "***", text)
+        text = _masked(text, secret)
     return text
+
+
+def _masked(text: str, secret: str) -> str:
+    parts: list[str] = []
+    start = 0
+    while (at := text.find(secret, start)) >= 0:
+        end = at + len(secret)
+        is_inside = _is_one_word(text[at - 1 : at], secret[0]) or _is_one_word(secret[-1], text[end : end + 1])
+        parts += [text[start:at], secret[0] if is_inside else "***"]
+        start = at + 1 if is_inside else end
+    return "".join([*parts, text[start:]])
+
+
+def _is_one_word(left: str, right: str) -> bool:
+    return all(char.isalnum() or char == "_" for char in left + right) and bool(left and right)
 
 
 def _close_idle(connections: Mapping[int, deque[Any]]) -> None:
