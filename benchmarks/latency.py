@@ -12,6 +12,7 @@ Measured at each size, in one process:
   and to make both searches (``always_continue``); the packet of every run is checked for the calls it really made;
 - ``calls of stop``, ``calls of continue``: what those two runs ask of searchers and unit source, and nothing else: four
   rows, the words' weights, two rows that are not there yet, both scores of every unit, and the units once more;
+- ``plain stop``: a run that stops as one would write it by hand, with nothing checked: see ``plain_nodes.py``;
 - ``reference stop``, ``reference continue``: the same runs with the parts of ``preset="reference"``;
 - ``4 nodes``, ``6 nodes``: graphs of trivial nodes, as many as those two runs execute;
 - ``empty stop``, ``empty continue``: the controller's own graph, whose nodes give back what they gave once and do
@@ -43,6 +44,7 @@ from empty_nodes import emptied
 from langgraph.graph import END, START, StateGraph
 from latency_display import draw, show
 from measuring import Competitor, Schedule, Times, environment, milliseconds, percentiles, time_in_turn, write_json
+from plain_nodes import plain_stop
 from synthetic import CheapEmbeddings, make_documents, make_queries
 from typing_extensions import TypedDict
 from worlds import World, make_world
@@ -172,6 +174,7 @@ def own_competitors(world: World) -> list[Competitor]:
         entry("continue", graph(**go_on), continued),
         entry("calls of stop", calls_of_stop, lambda answers: bool(answers[-1])),
         entry("calls of continue", calls_of_continue, lambda answers: answers[-2].keys() == answers[-1].keys()),
+        entry("plain stop", plain_stop(lexical, world.index.units, FIRST), stopped_plainly),
         entry("reference stop", graph(**stop, **reference), stopped),
         entry("reference continue", graph(**go_on, **reference), continued),
         entry("4 nodes", trivial_graph(4), _ran(4)),
@@ -214,6 +217,12 @@ def stopped(result: Any) -> bool:
     return (usage["calls"], usage["dense_calls"]) == (1, 0) and result["stop_reason"] == "proxy_sufficient"
 
 
+def stopped_plainly(result: Any) -> bool:
+    """Whether the run written by hand searched once and packed what it read."""
+    packed = [item["unit_id"] for item in result["packet"]["items"]]
+    return bool(packed) and result["packet"]["usage"] == {"calls": 1}
+
+
 def continued(result: Any) -> bool:
     """Whether a run made both searches, and both answered."""
     packet = result["packet"]
@@ -224,23 +233,28 @@ def continued(result: Any) -> bool:
 def compare(times: Times, controller: str, bare: str, floor: str) -> dict[str, float]:
     """Relate a controller's times to the bare searches, to the trivial graphs and to the other frameworks.
 
-    ``over_bare_ms`` is the median of the differences query by query, and so is what the run's calls take over the bare
-    searches (``further_calls_in_six_nodes``, with the default parts only); every other ratio is one of medians, those
-    with another framework over the queries that it was asked.
+    ``over_bare_ms`` is the median of the differences query by query, and so is what the run's calls and the run written
+    by hand take over the bare searches (``further_calls_in_six_nodes`` and, for a stop, ``plain_nodes_in_six_nodes``,
+    with the default parts only); every other ratio is one of medians, those with another framework over the queries
+    that it was asked.
     """
     own, searches = times[controller], times[bare]
-    over_bare = median(mine - theirs for mine, theirs in zip(own, searches, strict=True))
-    calls = times.get(f"calls of {controller}", ())
-    further = [mine - theirs for mine, theirs in zip(calls, searches, strict=False)]
+    over_bare = _over(own, searches)
+    beside = {"further_calls": f"calls of {controller}", "plain_nodes": f"plain {controller}"}
+    over = {figure: _over(times[name], searches) for figure, name in beside.items() if times.get(name)}
     others = [name for name in ("ensemble", "llama-index", "haystack") if times.get(name)]
     return {
         "over_bare_ms": over_bare,
         "over_bare_ratio": median(own) / median(searches),
         "overhead_in_six_nodes": over_bare / median(times["6 nodes"]),
         "empty_graph_in_six_nodes": median(times[floor]) / median(times["6 nodes"]),
-        **({"further_calls_in_six_nodes": median(further) / median(times["6 nodes"])} if further else {}),
+        **{f"{figure}_in_six_nodes": found / median(times["6 nodes"]) for figure, found in over.items()},
         **{f"{name}_ratio": median(times[name]) / _median_of_first(own, len(times[name])) for name in others},
     }
+
+
+def _over(times: Sequence[float], searches: Sequence[float]) -> float:
+    return median(mine - theirs for mine, theirs in zip(times, searches, strict=True))
 
 
 def _median_of_first(values: Sequence[float], count: int) -> float:

@@ -9,11 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from langchain_core.documents import Document
+
+from bounded_retrieval import BM25Searcher, create_bounded_retrieval
 
 ROOT = Path(__file__).resolve().parents[1]
 RUNS = {"stop", "continue", "reference stop", "reference continue"}
 CALLS = {"calls of stop", "calls of continue"}
-OWN = RUNS | CALLS | {"lexical", "lexical+dense", "4 nodes", "6 nodes", "empty stop", "empty continue"}
+SHARES = {"empty stop", "empty continue", "plain stop"}
+OWN = RUNS | CALLS | SHARES | {"lexical", "lexical+dense", "4 nodes", "6 nodes"}
 OTHERS = {"ensemble", "llama-index", "haystack"}
 UNITS = 200
 BENCH = ROOT / "build" / "bench" / "bin" / "python"  # where `make bench` has been used
@@ -75,6 +79,25 @@ def test_latency_relates_each_run_to_its_searches_and_to_the_others(latency):
         assert small[name]["overhead_in_six_nodes"] == pytest.approx(small[name]["over_bare_ms"] / medians["6 nodes"])
     assert "ensemble_ratio" not in report["sizes"][1]["stop"]
     assert {name for name in RUNS if "further_calls_in_six_nodes" in small[name]} == {"stop", "continue"}
+    assert {name for name in RUNS if "plain_nodes_in_six_nodes" in small[name]} == {"stop"}
+
+
+def test_the_run_written_by_hand_finds_what_the_controller_finds():
+    """What it leaves out is checks and records: over the same units both give the same documents in the same order."""
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    try:
+        from plain_nodes import plain_stop
+    finally:
+        sys.path.pop(0)
+    texts = ("the pump leaks oil", "oil for the pump", "a pump of brass", "brass bands", "valves leak", "leaking pumps")
+    documents = [Document(id=str(number), page_content=text) for number, text in enumerate(texts)]
+    searcher = BM25Searcher.from_documents(documents)
+    graph = create_bounded_retrieval(searcher, units=searcher, threshold=0.0).compile()
+    for query in ("leaking pump", "brass", "pump oil valves"):
+        by_hand = plain_stop(searcher, searcher, 4)(query)
+        assert by_hand["documents"]
+        found = graph.invoke({"query": query})["documents"]
+        assert [(d.id, d.page_content) for d in by_hand["documents"]] == [(d.id, d.page_content) for d in found]
 
 
 @pytest.mark.usefixtures("latency")

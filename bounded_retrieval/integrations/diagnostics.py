@@ -14,7 +14,7 @@ from threading import Lock
 from typing import Any, Self
 
 from bounded_retrieval.contracts.normalise import clean_metadata, clean_text
-from bounded_retrieval.errors import ConfigurationError
+from bounded_retrieval.errors import ConfigurationError, quoted
 
 OWNER_ONLY = stat.S_IRUSR | stat.S_IWUSR
 """Mode 0600."""
@@ -36,6 +36,8 @@ class JsonlDiagnostics:
     """
 
     def __init__(self, path: str | Path) -> None:
+        if not isinstance(path, (str, os.PathLike)):
+            raise ConfigurationError(f"path: expected a path (got {quoted(path)})")
         self.path = Path(path)
         self._lock = Lock()
         self._file: int | None = None

@@ -62,8 +62,17 @@ class BoundedRetriever(BaseRetriever):
 
     @classmethod
     def from_graph(cls, graph: Any, **fields: Any) -> BoundedRetriever:
-        """Wrap a bounded graph, compiled or not; ``fields`` are those of the retriever (``k``, ``tags``)."""
-        return cls(graph=graph, **fields)
+        """Wrap a bounded graph, compiled or not; ``fields`` are those of the retriever (``k``, ``tags``).
+
+        Raises:
+            ConfigurationError: the graph is none, or gives no packet.
+            RequestError: a field is not valid; names it.
+        """
+        compiled = _compiled(graph)
+        try:
+            return cls(graph=compiled, **fields)
+        except ValidationError as error:
+            raise RequestError.from_validation(error, cls.__name__) from None
 
     @classmethod
     def from_retrievers(
@@ -103,8 +112,9 @@ class BoundedRetriever(BaseRetriever):
         from bounded_retrieval.retrievers.bm25 import BM25Searcher
         from bounded_retrieval.retrievers.chroma import ChromaSearcher
         from bounded_retrieval.retrievers.exact import EXACT_LIMIT, ExactSearcher
+        from bounded_retrieval.retrievers.units import as_documents
 
-        documents = list(documents)
+        documents = list(as_documents(documents))
         id_key = options.get("id_key")
         lexical = BM25Searcher.from_documents(documents, id_key=id_key)
         dense: Any

@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from bounded_retrieval.errors import ConfigurationError, StoreError, StoreMissingError, one_line, quoted
-from bounded_retrieval.retrievers._server_units import until
+from bounded_retrieval.retrievers._server_units import checked_text, until
 from bounded_retrieval.retrievers._sharing import OwnProcess
 
 _MISSING = 100
@@ -49,11 +49,11 @@ class MilvusConnection:
     """
 
     def __init__(self, uri: str, collection: str, timeout: float, options: Mapping[str, Any]) -> None:
-        if not _ADDRESS.fullmatch(uri):
+        if not _ADDRESS.fullmatch(checked_text("uri", uri)):
             raise ConfigurationError(
                 f"uri: expected an address as in http://127.0.0.1:19530 (got {quoted(_shown(uri))})"
             )
-        if not _NAME.fullmatch(collection):
+        if not _NAME.fullmatch(checked_text("collection", collection)):
             raise ConfigurationError(
                 f"collection: expected at most {_NAME_CHARS} letters, digits and underscores (got {quoted(collection)})"
             )

@@ -15,6 +15,7 @@ from threading import Event, Semaphore, Thread, Timer
 from typing import Any, TypeVar
 
 from bounded_retrieval.errors import ConfigurationError, StoreError, StoreMissingError, one_line
+from bounded_retrieval.retrievers._server_units import checked_text
 
 Result = TypeVar("Result")
 
@@ -61,7 +62,7 @@ class Connections:
     def _parsed(self, url: str) -> dict[str, Any]:
         # What libpq says of an address repeats parts of it, among them what it did not see to be a password.
         with suppress(self._psycopg.Error, UnicodeError):
-            options: dict[str, Any] = self._psycopg.conninfo.conninfo_to_dict(url)
+            options: dict[str, Any] = self._psycopg.conninfo.conninfo_to_dict(checked_text("url", url))
             if not _is_misread(url, options):
                 return options
         raise ConfigurationError(f"url: no address of a PostgreSQL server ({_EXPECTED})")

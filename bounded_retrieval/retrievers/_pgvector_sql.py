@@ -107,7 +107,7 @@ def checked_table(name: str) -> str:
     Raises:
         ConfigurationError: it holds anything but letters, digits and underscores, or is too long.
     """
-    if not (name.isascii() and name.isidentifier() and len(name) <= _NAME_CHARS):
+    if not (isinstance(name, str) and name.isascii() and name.isidentifier() and len(name) <= _NAME_CHARS):
         raise ConfigurationError(
             f"table: expected at most {_NAME_CHARS} letters, digits and underscores (got {quoted(name)})"
         )

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from bounded_retrieval.contracts.candidate import Candidate, Channel, Unit
 from bounded_retrieval.contracts.filters import Predicate
 from bounded_retrieval.contracts.normalise import clean_text
 from bounded_retrieval.contracts.time_left import seconds_left
-from bounded_retrieval.errors import ConfigurationError, EmbeddingMismatchError
+from bounded_retrieval.errors import ConfigurationError, EmbeddingMismatchError, quoted
 from bounded_retrieval.retrievers._vectors import Vectors, cosines
 from bounded_retrieval.retrievers.units import read_units
 
@@ -50,9 +51,21 @@ def checked_timeout(timeout_ms: float) -> float:
     Raises:
         ConfigurationError: it is none.
     """
-    if not (math.isfinite(timeout_ms) and 0 < timeout_ms <= LARGEST_TIMEOUT_MS):
+    is_number = isinstance(timeout_ms, Real) and not isinstance(timeout_ms, bool)
+    if not (is_number and math.isfinite(timeout_ms) and 0 < timeout_ms <= LARGEST_TIMEOUT_MS):
         raise ConfigurationError(f"timeout_ms: expected above 0 and at most {LARGEST_TIMEOUT_MS} (got {timeout_ms!r})")
     return timeout_ms / 1000
+
+
+def checked_text(name: str, given: Any) -> str:
+    """A text that a caller gave.
+
+    Raises:
+        ConfigurationError: it is something else; names the parameter.
+    """
+    if not isinstance(given, str):
+        raise ConfigurationError(f"{name}: expected text (got {quoted(given)})")
+    return given
 
 
 def within_deadline(timeout: float) -> float:

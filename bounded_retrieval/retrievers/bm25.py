@@ -74,6 +74,10 @@ class BM25Searcher:
     def __init__(self, index: LexicalIndex, *, id_key: str | None = None) -> None:
         if id_key is not None and not isinstance(id_key, str):
             raise ConfigurationError(f"id_key: expected the name of a metadata field (got {quoted(id_key)})")
+        if not isinstance(index, LexicalIndex):
+            raise ConfigurationError(
+                f"index: expected a LexicalIndex, see from_documents and open (got {quoted(index)})"
+            )
         self._index = index
         self._id_key = id_key
         self._edit_lock = Lock()

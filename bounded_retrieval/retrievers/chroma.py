@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import islice
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -18,14 +17,14 @@ from bounded_retrieval.contracts.candidate import Candidate, Channel, Unit, sear
 from bounded_retrieval.contracts.filters import Filter, Predicate, compile_filter
 from bounded_retrieval.contracts.normalise import clean_text
 from bounded_retrieval.contracts.time_left import seconds_left
-from bounded_retrieval.errors import EmbeddingMismatchError, StoreError
+from bounded_retrieval.errors import ConfigurationError, EmbeddingMismatchError, StoreError, quoted
 from bounded_retrieval.retrievers import _chroma_store
 from bounded_retrieval.retrievers._chroma_filter import compile_where, decides_whole, pack_metadata, unpack_metadata
 from bounded_retrieval.retrievers._excluding import Excluding
 from bounded_retrieval.retrievers._sharing import OwnProcess, ReadersAndWriter
 from bounded_retrieval.retrievers.embeddings import MiniLMEmbeddings, embedding_identity
 from bounded_retrieval.retrievers.query_vectors import QueryVectors, as_matrix
-from bounded_retrieval.retrievers.units import read_units
+from bounded_retrieval.retrievers.units import as_path, read_units
 
 if TYPE_CHECKING:
     from chromadb.api.models.Collection import Collection
@@ -70,11 +69,14 @@ class ChromaSearcher(Excluding):
 
     Raises:
         EmbeddingMismatchError: the collection records that another embedding made its vectors.
+        ConfigurationError: the collection is none, or the embedding.
     """
 
     channel: Channel = "dense"
 
     def __init__(self, collection: Collection, embedding: Embeddings, *, id_key: str | None = None) -> None:
+        if not hasattr(collection, "query"):
+            raise ConfigurationError(f"collection: expected a Chroma collection (got {quoted(collection)})")
         _chroma_store.check_recorded(collection, embedding)
         self._queries = QueryVectors(embedding)
         self._id_key = id_key
@@ -115,7 +117,7 @@ class ChromaSearcher(Excluding):
             if path is None:
                 collection = _chroma_store.memory_collection(opened, collection_name, embedding)
             else:
-                collection = _chroma_store.create_collection(opened, Path(path), collection_name, embedding)
+                collection = _chroma_store.create_collection(opened, as_path("path", path), collection_name, embedding)
             searcher = cls(collection, embedding, id_key=id_key)
             searcher.add(documents, progress)
             searcher._own(opened.pop_all())
@@ -144,7 +146,9 @@ class ChromaSearcher(Excluding):
                 and none is given.
         """
         with ExitStack() as opened:
-            collection = _chroma_store.open_collection(opened, Path(path), collection_name, read_only=read_only)
+            collection = _chroma_store.open_collection(
+                opened, as_path("path", path), collection_name, read_only=read_only
+            )
             if embedding is None:
                 embedding = _chroma_store.recorded_embedding(collection)
             searcher = cls(collection, embedding, id_key=id_key)

@@ -16,7 +16,7 @@ from bounded_retrieval.contracts.time_left import unhurried
 from bounded_retrieval.errors import ConfigurationError, StoreError, StoreMissingError
 from bounded_retrieval.retrievers._chroma_store import first_line, parameters, recorded_embedding
 from bounded_retrieval.retrievers._pgvector_pool import without
-from bounded_retrieval.retrievers._server_units import TIMEOUT_MS, checked_timeout, within_deadline
+from bounded_retrieval.retrievers._server_units import TIMEOUT_MS, checked_text, checked_timeout, within_deadline
 from bounded_retrieval.retrievers.chroma import ChromaSearcher
 from bounded_retrieval.retrievers.embeddings import MiniLMEmbeddings
 
@@ -89,7 +89,8 @@ class ChromaServerSearcher(ChromaSearcher):
             StoreError: the server is not there, took too long or refused.
             ConfigurationError: an argument is not valid.
         """
-        seconds, server = checked_timeout(timeout_ms), f"Chroma at {_without_user(host)}:{port}"
+        checked_text("collection_name", collection_name)
+        seconds, server = checked_timeout(timeout_ms), f"Chroma at {_without_user(checked_text('host', host))}:{port}"
         secrets = _secrets(host, client or {})
         with ExitStack() as opened:
             with _explained(f"{server}, collection {collection_name!r}", seconds, secrets):

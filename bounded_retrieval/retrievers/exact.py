@@ -67,7 +67,7 @@ class ExactSearcher(Excluding):
 
     Raises:
         SourceError: there are not as many vectors as units.
-        ConfigurationError: the embedding is none.
+        ConfigurationError: the embedding is none, or the units are.
     """
 
     channel: Channel = "dense"
@@ -82,6 +82,8 @@ class ExactSearcher(Excluding):
         source: str = "dense searcher",
     ) -> None:
         check_embeds(embedding)
+        if not isinstance(units, RowUnits):
+            raise ConfigurationError(f"units: expected the rows' units, as MemoryUnits (got {quoted(units)})")
         if len(units) != len(vectors):
             raise SourceError(f"{source}: {len(vectors)} vectors for {len(units)} units")
         self._units = units

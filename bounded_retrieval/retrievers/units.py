@@ -66,6 +66,17 @@ def as_path(name: str, given: Any) -> Path:
     raise StoreError(f"{name}: expected a path (got {quoted(given)})")
 
 
+def as_documents(given: Any) -> Iterable[Any]:
+    """A caller's documents, each still to be checked.
+
+    Raises:
+        SourceError: it is nothing that can be gone through.
+    """
+    if hasattr(given, "__iter__"):
+        return given  # type: ignore[no-any-return]
+    raise SourceError(f"documents: expected langchain Documents (got {quoted(given)})")
+
+
 def read_units(documents: Iterable[Document], id_key: str | None = None) -> Iterator[Unit]:
     """Turn documents into units, one by one: cleaned, each with its id, repeats left out.
 
@@ -79,10 +90,8 @@ def read_units(documents: Iterable[Document], id_key: str | None = None) -> Iter
     """
     if id_key is not None and not isinstance(id_key, str):
         raise ConfigurationError(f"id_key: expected the name of a metadata field (got {quoted(id_key)})")
-    if not hasattr(documents, "__iter__"):
-        raise SourceError(f"documents: expected langchain Documents (got {quoted(documents)})")
     fingerprints: dict[str, bytes] = {}  # some 200 bytes for each unit, with its id
-    for position, document in enumerate(documents, 1):
+    for position, document in enumerate(as_documents(documents), 1):
         if not isinstance(document, Document):
             raise SourceError(f"document {position}: expected a langchain Document (got {type(document).__name__})")
         own_id = document.metadata.get(id_key) if id_key else None

@@ -11,7 +11,20 @@ import pytest
 from langchain_core.documents import Document
 from langchain_core.embeddings import DeterministicFakeEmbedding, Embeddings
 
-from bounded_retrieval import BM25Searcher, ExactSearcher, RelationshipStore, build_index, errors, open_index
+from bounded_retrieval import (
+    BM25Searcher,
+    BoundedRetriever,
+    ChromaServerSearcher,
+    ExactSearcher,
+    JsonlDiagnostics,
+    MilvusStore,
+    PgVectorSearcher,
+    RelationshipStore,
+    build_index,
+    create_bounded_retrieval,
+    errors,
+    open_index,
+)
 from bounded_retrieval.contracts.relationships import EntityName, Relationship
 from bounded_retrieval.retrievers.chroma import ChromaSearcher
 from bounded_retrieval.retrievers.embeddings import EMBEDDING_NAMES, check_embeds, embedding_identity, load_embedding
@@ -112,6 +125,7 @@ OPENED: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "BM25Searcher.open": ("directory", BM25Searcher.open),
     "BM25Searcher.save": ("directory", LEXICAL.save),
     "ExactSearcher.open": ("path", lambda path: ExactSearcher.open(path, MEMORY, FAKE, 8)),
+    "ChromaSearcher.open": ("path", ChromaSearcher.open),
 }
 
 
@@ -216,6 +230,75 @@ OTHERS: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: RelationshipStore.from_jsonl(5), errors.SourceError, r"path: expected a path \(got 5\)"),
     (lambda: RelationshipStore().to_jsonl(5), errors.SourceError, r"path: expected a path \(got 5\)"),
 ]
+
+
+NO_TEXT = [5, None, b"x", ["x"]]
+SERVERS: dict[str, Callable[[Any], Any]] = {
+    "url": lambda given: PgVectorSearcher.open(given, FAKE),
+    "uri": lambda given: MilvusStore.create(given, FAKE),
+    "collection": lambda given: MilvusStore.open("http://127.0.0.1:1", collection=given),
+    "host": lambda given: ChromaServerSearcher.connect(given, embedding=FAKE),
+    "collection_name": lambda given: ChromaServerSearcher.connect("127.0.0.1", 1, collection_name=given),
+}
+
+
+@pytest.mark.parametrize("given", NO_TEXT, ids=repr)
+@pytest.mark.parametrize("name", SERVERS)
+def test_a_servers_address_and_names_are_text(name: str, given: Any) -> None:
+    """A setting of the environment that is not there is told by its parameter's name, and no server is asked."""
+    refused(lambda: SERVERS[name](given), errors.ConfigurationError, rf"{name}: expected text \(got .+\)")
+
+
+@pytest.mark.parametrize("given", ["5000", None, True, float("nan"), 0, [1]], ids=repr)
+def test_a_servers_time_limit_is_a_number(given: Any) -> None:
+    """Text and nothing are refused like a number out of bounds."""
+    message = r"timeout_ms: expected above 0 and at most \d+ \(got .+\)"
+    for opened in (
+        lambda: PgVectorSearcher.open("dbname=x", FAKE, timeout_ms=given),
+        lambda: MilvusStore.open("http://127.0.0.1:1", timeout_ms=given),
+        lambda: ChromaServerSearcher.connect("127.0.0.1", 1, timeout_ms=given),
+    ):
+        refused(opened, errors.ConfigurationError, message)
+
+
+@pytest.mark.parametrize("given", [5, None, ["units"]], ids=repr)
+def test_a_tables_name_is_text(given: Any) -> None:
+    """A name of another type is refused like one with other characters."""
+    message = r"table: expected at most \d+ letters, digits and underscores \(got .+\)"
+    refused(lambda: PgVectorSearcher.open("dbname=x", FAKE, table=given), errors.ConfigurationError, message)
+
+
+INSTANCES: list[tuple[Callable[[Any], Any], str]] = [
+    (BM25Searcher, r"index: expected a LexicalIndex, see from_documents and open \(got .+\)"),
+    (lambda given: ChromaSearcher(given, FAKE), r"collection: expected a Chroma collection \(got .+\)"),
+    (
+        lambda given: ExactSearcher(given, np.zeros((2, 8), dtype=np.float32), FAKE),
+        r"units: expected the rows' units, as MemoryUnits \(got .+\)",
+    ),
+    (BoundedRetriever.from_graph, r"graph: expected a bounded graph \(got .+\)"),
+]
+
+
+@pytest.mark.parametrize("given", [UNITS, None, "x", 5], ids=lambda given: errors.quoted(given, 20))
+@pytest.mark.parametrize("number", range(len(INSTANCES)))
+def test_documents_are_not_given_to_a_constructor(number: int, given: Any) -> None:
+    """A constructor that takes what another method makes says so at once, not at the first search."""
+    call, message = INSTANCES[number]
+    refused(lambda: call(given), errors.ConfigurationError, message)
+
+
+def test_a_retriever_checks_what_it_is_made_from() -> None:
+    """Nothing in place of documents, and a field of a retriever that is out of bounds, each in one line."""
+    message = r"documents: expected langchain Documents \(got None\)"
+    refused(lambda: BoundedRetriever.from_documents(None, FAKE), errors.SourceError, message)  # type: ignore[arg-type]
+    graph = create_bounded_retrieval(LEXICAL)
+    refused(lambda: BoundedRetriever.from_graph(graph, k=0), errors.RequestError, r"BoundedRetriever\.k: .+ \(got 0\)")
+
+
+@pytest.mark.parametrize("given", [5, None, ["x"]], ids=repr)
+def test_a_diagnostics_file_is_a_path(given: Any) -> None:
+    """What is no path is told as such."""
+    refused(lambda: JsonlDiagnostics(given), errors.ConfigurationError, r"path: expected a path \(got .+\)")
 
 
 @pytest.mark.parametrize("call", [embedding_identity, lambda given: ChromaSearcher.from_documents(UNITS, given)])
