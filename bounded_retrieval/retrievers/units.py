@@ -67,14 +67,10 @@ def as_path(name: str, given: Any) -> Path:
 
 
 def as_documents(given: Any) -> Iterable[Any]:
-    """A caller's documents, each still to be checked.
-
-    Raises:
-        SourceError: it is nothing that can be gone through.
-    """
-    if hasattr(given, "__iter__"):
-        return given  # type: ignore[no-any-return]
-    raise SourceError(f"documents: expected langchain Documents (got {quoted(given)})")
+    """A caller's documents, each still to be checked; raises SourceError for what cannot be gone through."""
+    if not hasattr(given, "__iter__"):
+        raise SourceError(f"documents: expected langchain Documents (got {quoted(given)})")
+    return given  # type: ignore[no-any-return]
 
 
 def read_units(documents: Iterable[Document], id_key: str | None = None) -> Iterator[Unit]:
